@@ -1,0 +1,2 @@
+//! Runs Tidegate's workloads.
+fn main() {}

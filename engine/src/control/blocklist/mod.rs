@@ -1,0 +1,1 @@
+//! The blocklist (FLIP-224).

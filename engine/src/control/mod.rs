@@ -1,0 +1,4 @@
+//! The deciding machines of the control thread. None of them has a thread, clock, file, socket or randomness.
+
+pub mod blocklist;
+pub mod checkpoint;

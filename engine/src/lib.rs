@@ -1,0 +1,20 @@
+//! Tidegate: typed stream-processing jobs on pinned threads, exactly-once.
+
+pub mod barrier;
+pub mod channel;
+pub mod clock;
+pub mod config;
+pub mod control;
+pub mod error;
+pub mod graph;
+pub mod id;
+pub mod metrics;
+pub mod operator;
+pub mod record;
+pub mod runtime;
+pub mod sink;
+pub mod source;
+pub mod state;
+pub mod task;
+pub mod time;
+pub mod topology;
