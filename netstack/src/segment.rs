@@ -1,1 +1,2 @@
 //! segment
+pub const SPARE: usize = 16;

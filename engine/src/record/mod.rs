@@ -1,1 +1,18 @@
-//! record
+//! What a record is, how its bytes lie in a buffer, and which key group its key falls in.
+//!
+//! A record type implements [`Data`]: it has an owned form, a `Copy` view ([`Data::Ref`]) that operators get, and a
+//! codec that writes the view's bytes into a buffer and reads them in place. Users derive it; `codec` and `load` are
+//! the only files here that touch raw memory.
+
+pub(crate) mod batch;
+pub mod codec;
+mod data;
+pub(crate) mod key;
+pub mod key_group;
+mod list;
+mod load;
+mod plain;
+
+pub use data::{AsData, Data};
+pub use key::Key;
+pub use list::List;

@@ -1,0 +1,50 @@
+//! A batch of records copied into scratch memory, for the places where a chain's type is forgotten.
+
+use std::marker::PhantomData;
+
+use super::Data;
+use super::codec::{Frames, append};
+
+/// Frames of one type in memory of its own, which is kept from batch to batch.
+#[derive(Debug)]
+pub(crate) struct Batch<T> {
+    bytes: Vec<u8>,
+    len: u32,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: Data> Batch<T> {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(16 << 10), len: 0, of: PhantomData }
+    }
+
+    /// Adds a record.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, view: T::Ref<'_>) {
+        append::<T>(&mut self.bytes, view);
+        self.len += 1;
+    }
+
+    /// Forgets the records and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.len = 0;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Shows each record to `g`.
+    #[inline(always)]
+    pub(crate) fn each<G: for<'x> FnMut(T::Ref<'x>)>(&self, mut g: G) {
+        let mut frames = Frames::<T>::new(&self.bytes, 0);
+        while let Some(frame) = frames.next_frame() {
+            g(frame.read());
+        }
+    }
+}
