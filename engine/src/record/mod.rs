@@ -7,6 +7,7 @@
 pub(crate) mod batch;
 pub mod codec;
 mod data;
+mod feed;
 pub(crate) mod key;
 pub mod key_group;
 mod list;
@@ -14,5 +15,6 @@ mod load;
 mod plain;
 
 pub use data::{AsData, Data};
+pub use feed::{Feed, Output};
 pub use key::Key;
 pub use list::List;

@@ -1,1 +1,127 @@
-//! sink
+//! Where records go: the traits, and the sinks that ship.
+//!
+//! A [`Sink`] describes an output and can be cloned; each attempt of each subtask opens a [`Writer`]. Exactly-once
+//! output is in two phases: at a checkpoint's barrier the writer *prepares* what it has (nothing of it is visible), and
+//! when the checkpoint is complete it *commits*. What was prepared is part of the checkpoint, so after a crash between the
+//! two it is committed on restore: commits must be idempotent.
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{Attempt, CheckpointId};
+use crate::record::{Data, Feed};
+
+/// Which writer is opened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct WriterContext<'a> {
+    /// The sink's name in the job.
+    pub name: &'a str,
+    /// Which subtask of the sink, from 0.
+    pub subtask: u32,
+    /// How many subtasks the sink has.
+    pub parallelism: u32,
+    /// Which attempt: in the names of what is not yet committed, so that a zombie of an earlier attempt can't touch it.
+    pub attempt: Attempt,
+    /// The checkpoint that was restored, if the job goes on from one.
+    pub restored: Option<CheckpointId>,
+}
+
+/// What a writer prepared for one checkpoint, in the sink's own bytes: enough to commit it again after a crash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Committable(pub Vec<u8>);
+
+/// Whether a writer takes records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// A batch may come.
+    Ready,
+    /// Not before that moment; [`Timestamp::MAX`] if only a wake-up can tell.
+    Busy(Timestamp),
+}
+
+/// An output.
+pub trait Sink<T: Data>: Clone + Send + 'static {
+    /// What one subtask writes with.
+    type Writer: Writer<T>;
+
+    /// Checks the output before any task starts.
+    ///
+    /// # Errors
+    /// The output can't be used. The job does not start.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Opens a writer. `prepared` is what the restored checkpoint holds for this subtask: it is complete, so all of it
+    /// is committed (again) before this returns. What other attempts left uncommitted is removed.
+    ///
+    /// # Errors
+    /// The output can't be opened, or a commit failed. The task fails.
+    fn open(&self, prepared: Vec<Committable>, context: WriterContext<'_>) -> Result<Self::Writer>;
+}
+
+/// Writes one subtask's records.
+pub trait Writer<T: Data>: 'static {
+    /// Whether [`Writer::ready`] may answer `Busy`: such a writer is given batches of one record.
+    const MAY_BE_BUSY: bool = false;
+    /// Whether [`Writer::prepare`] may leave something to commit: then the end of a job waits for a last checkpoint.
+    const COMMITS: bool = false;
+
+    /// Writes a record.
+    ///
+    /// # Errors
+    /// The task fails and restarts from the last checkpoint.
+    fn write(&mut self, record: T::Ref<'_>) -> Result<()>;
+
+    /// Writes a batch; by default record by record, up to the first error.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    #[inline(always)]
+    fn batch<S: Feed<T>>(&mut self, feed: S) -> Result<()> {
+        let mut outcome = Ok(());
+        feed.each(|record| {
+            if outcome.is_ok() {
+                outcome = self.write(record);
+            }
+        });
+        outcome
+    }
+
+    /// Whether records may come. A writer never sleeps: it says until when it is busy.
+    fn ready(&mut self, _now: Timestamp) -> Readiness {
+        Readiness::Ready
+    }
+
+    /// Called when there is no more input for the moment.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A checkpoint's barrier: everything written so far is made durable but not visible.
+    ///
+    /// # Errors
+    /// The checkpoint is declined with the cause; the job goes on.
+    fn prepare(&mut self, _checkpoint: CheckpointId) -> Result<Vec<Committable>> {
+        Ok(Vec::new())
+    }
+
+    /// A checkpoint is complete: everything prepared for it and earlier ones becomes visible.
+    ///
+    /// # Errors
+    /// The task fails; the commit is done on restore.
+    fn commit(&mut self, _checkpoint: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
+    /// The input has ended. Without checkpoints everything becomes visible here; with them it waits for the last one.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    fn finish(&mut self, _checkpointed: bool) -> Result<()> {
+        Ok(())
+    }
+}

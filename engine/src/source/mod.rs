@@ -1,1 +1,82 @@
-//! source
+//! Where records come from: the traits, and the sources that ship.
+//!
+//! A [`Source`] describes an input and can be cloned; it names the [`Split`]s of the input once, when the job starts
+//! for the first time. Each subtask then opens a [`Reader`] on its share. A split carries its own position, so what a
+//! reader hands out at a checkpoint is all that is needed to go on from there, on any number of subtasks.
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::record::{Data, Output};
+
+/// A part of an input together with the position up to which it has been read, in the source's own bytes.
+///
+/// At the start the position is the part's beginning. The bytes are stored in checkpoints, so a source keeps their
+/// format compatible.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Split(pub Vec<u8>);
+
+/// Which reader is opened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ReaderContext<'a> {
+    /// The source's name in the job.
+    pub name: &'a str,
+    /// Which subtask of the source, from 0.
+    pub subtask: u32,
+    /// How many subtasks the source has.
+    pub parallelism: u32,
+}
+
+/// An input.
+pub trait Source: Clone + Send + 'static {
+    /// The record type.
+    type Out: Data;
+    /// What reads a share of the splits.
+    type Reader: Reader<Out = Self::Out>;
+
+    /// Checks the input and names its splits. Called once, before any task starts; not called on a restore, where the
+    /// checkpoint's splits are used. Split `i` goes to subtask `i % parallelism`.
+    ///
+    /// # Errors
+    /// The input can't be read, or an option is wrong. The job does not start.
+    fn splits(&self, parallelism: u32) -> Result<Vec<Split>>;
+
+    /// Opens a reader on `splits`, each from its position on. No splits: a reader that ends at once.
+    ///
+    /// # Errors
+    /// A split can't be opened. The task fails.
+    fn open(&self, splits: Vec<Split>, context: ReaderContext<'_>) -> Result<Self::Reader>;
+}
+
+/// What a reader answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// There may be more at once.
+    Ready,
+    /// Nothing to read before that moment; [`Timestamp::MAX`] if only a wake-up can tell.
+    Busy(Timestamp),
+    /// Nothing will ever come again.
+    End,
+}
+
+/// Reads one subtask's share of an input.
+pub trait Reader: 'static {
+    /// The record type.
+    type Out: Data;
+
+    /// Emits at most `limit` records and says whether there may be more. Never sleeps and never waits for input: it runs on a worker
+    /// that has other tasks.
+    ///
+    /// # Errors
+    /// The input can't be read on, or a record is malformed and the source's policy is to fail. The task fails and
+    /// restarts from the last checkpoint.
+    fn poll(
+        &mut self,
+        limit: usize,
+        now: Timestamp,
+        out: &mut Output<'_, Self::Out>,
+    ) -> Result<Poll>;
+
+    /// The splits that are not read to their end, each with the position behind the last record emitted.
+    fn snapshot(&mut self) -> Vec<Split>;
+}
