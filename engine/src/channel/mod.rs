@@ -1,1 +1,4 @@
 //! channel
+
+pub mod event;
+pub mod options;
