@@ -1,4 +1,6 @@
-//! channel
+//! What stands between a task and its channels: result partitions at one end, input channels at the other.
 
 pub mod event;
+pub mod input;
 pub mod options;
+pub mod partition;

@@ -17,6 +17,8 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use bytes::Bytes;
+use tidegate_netstack::lane::Producer;
+use tidegate_netstack::pool::PoolExhausted;
 use tidegate_netstack::segment::SPARE;
 
 use super::Data;
@@ -627,6 +629,31 @@ pub(crate) unsafe fn write_frame<T: Data>(at: NonNull<u8>, view: T::Ref<'_>) {
     let mut tail = unsafe { head.add(T::Codec::HEAD) };
     // SAFETY: the caller gives the room.
     unsafe { T::Codec::write(T::encode(view), head, &mut tail) };
+}
+
+/// Writes a record's frame, with its hash if the type carries one, into the open buffer of a lane.
+///
+/// # Errors
+/// The lane's memory is exhausted.
+#[inline(always)]
+pub(crate) fn put<T: Data, E: Copy + Send>(
+    lane: &mut Producer<E>,
+    hash: u64,
+    view: T::Ref<'_>,
+) -> Result<(), PoolExhausted> {
+    let prefix = prefix::<T>();
+    let bytes = prefix + frame_len::<T>(view);
+    let at = lane.reserve(bytes)?;
+    if prefix > 0 {
+        // SAFETY: `reserve` gave room for the prefix and the frame.
+        unsafe { at.cast::<u64>().write_unaligned(hash) };
+    }
+    // SAFETY: as above.
+    let frame = unsafe { at.add(prefix) };
+    // SAFETY: `frame_len` bytes and the segment's `SPARE` lie behind.
+    unsafe { write_frame::<T>(frame, view) };
+    lane.advance(bytes);
+    Ok(())
 }
 
 /// Appends a frame (without hash) to owned bytes: for state, snapshots and scratch batches.

@@ -1,1 +1,3 @@
-//! state
+//! Keyed state, snapshots and their storage.
+
+pub mod part;

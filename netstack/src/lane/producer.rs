@@ -203,6 +203,12 @@ impl<E: Copy + Send> Producer<E> {
         self.events_max.saturating_sub(self.events.len())
     }
 
+    /// The position up to which the consumer has taken entries, as far as it has said so.
+    pub fn taken(&mut self) -> u64 {
+        self.ring.refresh_head();
+        self.ring.head_seen()
+    }
+
     /// True if the consumer is gone. What is pushed is dropped from then on.
     pub fn is_closed(&self) -> bool {
         self.ring.is_closed()

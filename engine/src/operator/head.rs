@@ -1,0 +1,86 @@
+//! The heads of a task's chains: where the task puts records in.
+
+use tidegate_netstack::buffer::Buffer;
+
+use super::op::Signal;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::ChannelIndex;
+use crate::sink::Readiness;
+use crate::source::Poll;
+
+/// One head with the whole chain behind it.
+pub enum Head {
+    /// Reads an input.
+    Source(Box<dyn HeadSource>),
+    /// Reads the buffers of one gate.
+    Gate {
+        /// The edge that the gate reads.
+        edge: usize,
+        /// What takes the buffers.
+        input: Box<dyn HeadInput>,
+    },
+}
+
+impl std::fmt::Debug for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Source(_) => f.write_str("Source"),
+            Self::Gate { edge, .. } => write!(f, "Gate({edge})"),
+        }
+    }
+}
+
+/// What all heads do.
+pub trait Driven {
+    /// Whether a batch may come.
+    fn ready(&mut self, now: Timestamp) -> Readiness;
+    /// The most records a batch may have.
+    fn batch_max(&self) -> usize;
+    /// Takes a signal.
+    fn signal(&mut self, signal: &mut Signal<'_>) -> Result<()>;
+}
+
+/// A source's head.
+pub trait HeadSource: Driven {
+    /// Lets the reader emit at most `limit` records; answers what it said and how many it emitted.
+    fn poll(&mut self, limit: usize, now: Timestamp) -> Result<(Poll, usize)>;
+}
+
+/// How far a batch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Offset of the next unread frame in the buffer; its length if none is left.
+    pub next: usize,
+    /// Records taken.
+    pub records: usize,
+}
+
+/// A gate's head.
+pub trait HeadInput: Driven {
+    /// Takes at most `limit` records of `buffer` from offset `from` on.
+    fn take(&mut self, channel: ChannelIndex, buffer: &Buffer, from: usize, limit: usize) -> Taken;
+
+    /// Goes on with what takes longer than a batch: windows and timers that fire. `true` while there is more; no
+    /// record and no further signal comes before.
+    ///
+    /// # Errors
+    /// The task fails.
+    fn proceed(&mut self, _now: Timestamp) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The next processing-time timer.
+    fn deadline(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
+impl Head {
+    pub(crate) fn driven(&mut self) -> &mut dyn Driven {
+        match self {
+            Self::Source(source) => &mut **source as &mut dyn Driven,
+            Self::Gate { input, .. } => &mut **input as &mut dyn Driven,
+        }
+    }
+}
