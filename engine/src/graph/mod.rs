@@ -1,1 +1,17 @@
-//! graph
+//! From streams to an execution graph.
+//!
+//! [`Stream`] and [`KeyedStream`] are what users write with; each end of a chain adds a stage to the [`Graph`]. `logical`
+//! joins stages into vertices and checks the whole; `plan` prints it.
+
+mod execution;
+mod graph;
+mod keyed_stream;
+mod logical;
+mod plan;
+mod stream;
+
+pub use execution::{EdgePlan, ExecutionGraph, VertexPlan};
+pub use graph::Graph;
+pub use keyed_stream::KeyedStream;
+pub use plan::Plan;
+pub use stream::{BoxStream, Stream};

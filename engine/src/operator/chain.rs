@@ -1,9 +1,12 @@
 //! Recipes: a chain up to some operator, and the end that closes it.
 
+use std::sync::Arc;
+
 use super::Build;
 use super::op::Op;
 use crate::error::Result;
 use crate::record::Data;
+use crate::source::Split;
 
 /// A recipe of a chain up to here. Each attempt of each subtask makes its own operators of it.
 ///
@@ -58,15 +61,22 @@ impl std::fmt::Display for EdgeKind {
     }
 }
 
+/// Names a source's splits, given its parallelism.
+pub(crate) type NameSplits = Arc<dyn Fn(u32) -> Result<Vec<Split>> + Send + Sync>;
+/// Checks a sink's output.
+pub(crate) type CheckSink = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
 /// What a stage consists of: one chain with its end, as the job's builder learns it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Stage {
+    /// What names the sources' splits.
+    pub(crate) splits_of: Vec<(String, NameSplits)>,
+    /// What checks the sinks.
+    pub(crate) checks: Vec<(String, CheckSink)>,
     /// What to call its parts, in order: `source 'lines'`, `map`, ….
     pub operators: Vec<String>,
     /// Names of sources, stateful operators and sinks: unique in the job, and what state is filed under.
     pub names: Vec<String>,
-    /// The sources at its heads.
-    pub sources: Vec<String>,
     /// The edges it reads.
     pub reads: Vec<usize>,
     /// The edges it writes.
@@ -81,4 +91,10 @@ pub struct Stage {
     pub has_state: bool,
     /// Whether it commits when a checkpoint is complete.
     pub commits: bool,
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stage").field("operators", &self.operators).finish_non_exhaustive()
+    }
 }

@@ -1,7 +1,7 @@
 //! The end that writes to a sink.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::op::{Op, Signal, fail};
 use super::{Build, End, Stage};
@@ -44,6 +44,12 @@ impl<T: Data, K: Sink<T>> End<T> for IntoSink<K> {
     }
 
     fn describe(&self, stage: &mut Stage) {
+        let (sink, name) = (Mutex::new(self.sink.clone()), self.name.clone());
+        let check = move || {
+            let sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            sink.check().map_err(|error| error.in_operator(&name))
+        };
+        stage.checks.push((self.name.clone(), Arc::new(check)));
         stage.names.push(self.name.clone());
         stage.operators.push(format!("sink '{}'", self.name));
         if K::Writer::COMMITS {

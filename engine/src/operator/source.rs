@@ -1,6 +1,7 @@
 //! The head that reads an input.
 
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::head::{Driven, Head, HeadSource};
 use super::{Build, Chain, Op, Signal, Stage};
@@ -47,7 +48,13 @@ impl<S: Source> Chain for FromSource<S> {
     }
 
     fn describe(&self, stage: &mut Stage) {
-        stage.sources.push(self.name.clone());
+        let source = Mutex::new(self.source.clone());
+        let name = self.name.clone();
+        let splits = move |parallelism| {
+            let source = source.lock().unwrap_or_else(PoisonError::into_inner);
+            source.splits(parallelism).map_err(|error| error.in_operator(&name))
+        };
+        stage.splits_of.push((self.name.clone(), Arc::new(splits)));
         stage.names.push(self.name.clone());
         stage.operators.push(format!("source '{}'", self.name));
         stage.has_state = true;

@@ -1,0 +1,101 @@
+//! The execution graph: vertices with their parallelism, edges, and how to make each subtask. A value, shared by threads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::graph::Attach;
+use crate::error::Result;
+use crate::id::VertexId;
+use crate::operator::{Build, EdgeKind};
+use crate::record::key_group::KeyGroups;
+use crate::source::Split;
+
+/// A checked job.
+#[derive(Clone, Debug)]
+pub struct ExecutionGraph {
+    /// The vertices, each behind all that feed it; ids count from 0 in this order.
+    pub vertices: Vec<VertexPlan>,
+    /// The edges.
+    pub edges: Vec<EdgePlan>,
+    /// The job's key groups.
+    pub key_groups: KeyGroups,
+}
+
+/// Names a source's splits.
+pub type SplitsOf = (String, Arc<dyn Fn(u32) -> Result<Vec<Split>> + Send + Sync>);
+
+/// One vertex: chains that run in one task.
+#[derive(Clone)]
+pub struct VertexPlan {
+    /// Which.
+    pub id: VertexId,
+    /// Its operators' names joined.
+    pub name: Arc<str>,
+    /// Its operators in order, for people.
+    pub operators: Vec<String>,
+    /// Names that state is filed under.
+    pub names: Vec<String>,
+    /// How many subtasks.
+    pub parallelism: u32,
+    /// The sources at its heads.
+    pub sources: Vec<SplitsOf>,
+    /// The edges it reads, one a gate.
+    pub reads: Vec<usize>,
+    /// The edges it writes.
+    pub writes: Vec<usize>,
+    /// Whether a checkpoint must cover it at the end.
+    pub has_state: bool,
+    /// Whether it commits when a checkpoint is complete.
+    pub commits: bool,
+    pub(crate) attach: Vec<Attach>,
+}
+
+impl VertexPlan {
+    /// Makes the heads of one subtask.
+    pub(crate) fn attach(&self, build: &mut Build) -> Result<()> {
+        self.attach.iter().try_for_each(|attach| attach(build))
+    }
+}
+
+impl fmt::Debug for VertexPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VertexPlan")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("parallelism", &self.parallelism)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgePlan {
+    /// Its number.
+    pub edge: usize,
+    /// The producing vertex.
+    pub from: VertexId,
+    /// The consuming vertex.
+    pub to: VertexId,
+    /// How records are spread.
+    pub kind: EdgeKind,
+}
+
+impl ExecutionGraph {
+    /// The edge of that number.
+    pub(crate) fn edge(&self, edge: usize) -> &EdgePlan {
+        self.edges.iter().find(|plan| plan.edge == edge).expect("vertices name edges that exist")
+    }
+
+    /// What the graph is made of, as text: equal for equal jobs, whatever their parallelism.
+    pub fn fingerprint(&self) -> String {
+        let mut text = String::new();
+        for vertex in &self.vertices {
+            text.push_str(&vertex.operators.join(" > "));
+            text.push(';');
+        }
+        for edge in &self.edges {
+            text.push_str(&format!("{}-{}-{};", edge.from, edge.kind, edge.to));
+        }
+        text
+    }
+}
