@@ -1,5 +1,8 @@
 //! Tidegate: typed stream-processing jobs on pinned threads, exactly-once.
 
+// The derive macros write `::tidegate::…`, in this crate too.
+extern crate self as tidegate;
+
 pub mod barrier;
 pub mod channel;
 pub mod clock;

@@ -1,1 +1,24 @@
-//! The derive macro for Tidegate records.
+//! The derive macro for Tidegate records, `Data`.
+//!
+//! It emits safe code only: a derived codec is a tuple of the fields' codecs, and an enum's a list of its variants'.
+//! The paths in what it emits begin with `::tidegate`, where users find the traits.
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+mod record;
+mod shape;
+mod view;
+
+/// Makes a struct or an enum a record type.
+///
+/// Emits the view `NameRef<'a>`, which has the same fields (or variants) as views and the same visibility, and implements
+/// `Data` for the type and `AsData` for both. A view of a type without fields has no lifetime. A struct whose fields are
+/// all of fixed size is of fixed size itself; a type whose fields are all keys is a key.
+///
+/// The type must be `Clone`, own its fields, and have no generic parameters.
+#[proc_macro_derive(Data)]
+pub fn derive_data(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    record::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}

@@ -7,6 +7,8 @@
 pub(crate) mod batch;
 pub mod codec;
 mod data;
+#[cfg(test)]
+mod derived;
 mod feed;
 pub(crate) mod key;
 pub mod key_group;
@@ -18,3 +20,4 @@ pub use data::{AsData, Data};
 pub use feed::{Feed, Output};
 pub use key::Key;
 pub use list::List;
+pub use tidegate_derive::Data;
