@@ -1,11 +1,17 @@
-//! The derive macro for Tidegate records, `Data`.
+//! The derive macros for Tidegate records: `Data`, and `CsvRow` for rows of CSV files.
 //!
-//! It emits safe code only: a derived codec is a tuple of the fields' codecs, and an enum's a list of its variants'.
-//! The paths in what it emits begin with `::tidegate`, where users find the traits.
+//! They emit safe code only: a derived codec is a tuple of the fields' codecs, and an enum's a list of its variants'.
+//! The paths in what they emit begin with `::tidegate`, where users find the traits.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "syn's enums grow; what is unknown is left to the compiler"
+)]
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
+mod csv_row;
 mod record;
 mod shape;
 mod view;
@@ -21,4 +27,14 @@ mod view;
 pub fn derive_data(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     record::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a record struct readable from rows of CSV files, in place.
+///
+/// Each named field is the column of its name; `#[csv(rename = "…")]` names another column. A field's type is a number,
+/// `bool`, `char`, `String`, `EpochMillis` or an `Option` of such. The struct also derives `Data`.
+#[proc_macro_derive(CsvRow, attributes(csv))]
+pub fn derive_csv_row(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    csv_row::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }

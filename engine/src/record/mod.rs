@@ -20,4 +20,5 @@ pub use data::{AsData, Data};
 pub use feed::{Feed, Output};
 pub use key::Key;
 pub use list::List;
+pub(crate) use load::words16;
 pub use tidegate_derive::Data;

@@ -4,6 +4,9 @@
 //! for the first time. Each subtask then opens a [`Reader`] on its share. A split carries its own position, so what a
 //! reader hands out at a checkpoint is all that is needed to go on from there, on any number of subtasks.
 
+pub mod csv_field;
+pub mod csv_row;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::record::{Data, Output};
