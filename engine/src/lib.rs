@@ -19,5 +19,6 @@ pub mod sink;
 pub mod source;
 pub mod state;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod topology;
