@@ -20,5 +20,6 @@ pub mod source;
 pub mod state;
 pub mod task;
 pub mod text;
+pub mod testing;
 pub mod time;
 pub mod topology;

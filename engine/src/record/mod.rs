@@ -10,6 +10,7 @@ mod data;
 #[cfg(test)]
 mod derived;
 mod feed;
+pub(crate) mod fields;
 pub(crate) mod key;
 pub mod key_group;
 mod list;

@@ -6,6 +6,12 @@
 
 pub mod csv_field;
 pub mod csv_row;
+mod generate;
+
+pub use generate::{
+    Generate, GenerateForever, GenerateForeverReader, GenerateReader, generate, generate_forever,
+    range,
+};
 
 use crate::clock::Timestamp;
 use crate::error::Result;
