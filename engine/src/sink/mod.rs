@@ -5,6 +5,13 @@
 //! when the checkpoint is complete it *commits*. What was prepared is part of the checkpoint, so after a crash between the
 //! two it is committed on restore: commits must be idempotent.
 
+mod collect;
+mod fold;
+mod memory;
+
+pub use collect::{Collect, CollectWriter, Collected, collect};
+pub use fold::{Fold, FoldWriter, Folded, fold};
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{Attempt, CheckpointId};

@@ -12,7 +12,7 @@ use super::{Poll, Reader, ReaderContext, Source, Split};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::record::fields::{Fields, put_u64};
-use crate::record::{AsData, Data, Output};
+use crate::record::{AsData, Output};
 
 /// The numbers of a range, in order in each subtask.
 pub fn range(numbers: Range<u64>) -> Generate<impl Fn(u64) -> u64 + Clone + Send> {
