@@ -6,10 +6,12 @@
 //! two it is committed on restore: commits must be idempotent.
 
 mod collect;
+mod files;
 mod fold;
 mod memory;
 
 pub use collect::{Collect, CollectWriter, Collected, collect};
+pub use files::{Displayed, ExactlyOnceFiles, FilesWriter, Formatted, Line, exactly_once_files};
 pub use fold::{Fold, FoldWriter, Folded, fold};
 
 use crate::clock::Timestamp;

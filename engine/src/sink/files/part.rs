@@ -1,0 +1,132 @@
+//! One file: written as an uncommitted part, sealed, and then known by its names, length and checksum.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use super::folder::Folder;
+use crate::error::{Error, Result};
+use crate::record::fields::{Fields, put_bytes, put_u64};
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(super) struct Part {
+    file: File,
+    path: std::path::PathBuf,
+    subtask: u32,
+    number: u64,
+    attempt: u32,
+    /// Bytes written whole; an append that failed half-way is written again from here.
+    len: u64,
+    crc: u32,
+}
+
+impl Part {
+    /// Makes a new file; there must be none of that name.
+    pub(super) fn create(folder: &Folder, subtask: u32, number: u64, attempt: u32) -> Result<Self> {
+        let path = folder.path().join(uncommitted_name(subtask, number, attempt));
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|error| Error::io(&path, "can't create the file", error))?;
+        Ok(Self { file, path, subtask, number, attempt, len: 0, crc: 0 })
+    }
+
+    /// Appends all of `bytes`, or nothing that counts.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, self.len)
+            .map_err(|error| Error::io(&self.path, "can't write", error))?;
+        self.len += bytes.len() as u64;
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        Ok(())
+    }
+
+    /// Makes the bytes durable and closes the file.
+    pub(super) fn seal(self, extension: &str) -> Result<Sealed> {
+        // What an append that failed left behind the end does not belong to the file.
+        self.file
+            .set_len(self.len)
+            .and_then(|()| self.file.sync_all())
+            .map_err(|error| Error::io(&self.path, "can't make the file durable", error))?;
+        Ok(Sealed {
+            subtask: self.subtask,
+            number: self.number,
+            attempt: self.attempt,
+            len: self.len,
+            crc: self.crc,
+            extension: extension.to_owned(),
+        })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// A durable file that is committed by a rename, or was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sealed {
+    subtask: u32,
+    number: u64,
+    attempt: u32,
+    pub(super) len: u64,
+    /// CRC32C of all bytes.
+    pub(super) crc: u32,
+    extension: String,
+}
+
+const VERSION: u8 = 1;
+
+impl Sealed {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        for n in [self.subtask.into(), self.number, self.attempt.into(), self.len, self.crc.into()]
+        {
+            put_u64(&mut bytes, n);
+        }
+        put_bytes(&mut bytes, self.extension.as_bytes());
+        bytes
+    }
+
+    /// Reads what a checkpoint holds. Names are made of its numbers, so it can't point out of the folder.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut fields = Fields::versioned(bytes, VERSION, "a prepared part")?;
+        let (subtask, number, attempt) = (fields.u32()?, fields.u64()?, fields.u32()?);
+        let (len, crc, extension) = (fields.u64()?, fields.u32()?, fields.bytes()?);
+        let extension = std::str::from_utf8(extension)
+            .ok()
+            .filter(|e| !e.is_empty() && !e.contains(['/', '\0']))
+            .ok_or_else(|| fields.malformed())?;
+        let extension = extension.to_owned();
+        fields.end()?;
+        Ok(Self { subtask, number, attempt, len, crc, extension })
+    }
+
+    pub(super) fn uncommitted_name(&self) -> String {
+        uncommitted_name(self.subtask, self.number, self.attempt)
+    }
+
+    pub(super) fn committed_name(&self) -> String {
+        format!("part-{}-{}.{}", self.subtask, self.number, self.extension)
+    }
+}
+
+fn uncommitted_name(subtask: u32, number: u64, attempt: u32) -> String {
+    format!(".part-{subtask}-{number}.{attempt}")
+}
+
+/// The subtask and number in a committed or uncommitted name, and whether it is committed.
+pub(super) fn parse_name(name: &str) -> Option<(u32, u64, bool)> {
+    let (name, committed) = match name.strip_prefix('.') {
+        Some(rest) => (rest, false),
+        None => (name, true),
+    };
+    let (numbers, end) = name.strip_prefix("part-")?.split_once('.')?;
+    let (subtask, number) = numbers.split_once('-')?;
+    let exact = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if !exact(subtask) || !exact(number) || !committed && (end.is_empty() || !exact(end)) {
+        return None;
+    }
+    Some((subtask.parse().ok()?, number.parse().ok()?, committed))
+}
