@@ -666,6 +666,17 @@ pub(crate) fn append<T: Data>(to: &mut Vec<u8>, view: T::Ref<'_>) {
     to.truncate(at + n);
 }
 
+/// Writes a frame (without hash) at `at` in `to` and returns its length; `None` if there is no room. There have to be
+/// `SPARE` bytes behind it. Padding keeps the bytes that were there.
+#[inline(always)]
+pub(crate) fn put<T: Data>(to: &mut [u8], at: usize, view: T::Ref<'_>) -> Option<usize> {
+    let n = frame_len::<T>(view);
+    let place = NonNull::from(to.get_mut(at..at + n + SPARE)?).cast();
+    // SAFETY: `n + SPARE` bytes were just cut at `at`.
+    unsafe { write_frame::<T>(place, view) };
+    Some(n)
+}
+
 /// Checks one frame of untrusted bytes.
 ///
 /// # Errors

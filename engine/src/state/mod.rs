@@ -16,3 +16,18 @@ mod spill_pool;
 pub mod store;
 mod survey;
 pub mod verify;
+//! Keyed and operator state: tables, their snapshots, and the typed state on top of them.
+mod arena;
+mod chunk;
+mod grow;
+mod pool;
+mod restore;
+mod running;
+mod snapshot;
+mod table;
+mod value;
+#[cfg(test)]
+mod table_tests;
+pub use snapshot::{BLOCK_BYTES_MAX, Part, TableSnapshot};
+pub use table::{Table, TableOptions};
+pub use value::{Blob, Value};

@@ -1,0 +1,89 @@
+//! Putting the blocks of a snapshot back into a table: all of them, or those of the key groups of one subtask.
+
+use super::table::Table;
+use super::value::Value;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::codec::{BadFrame, check_frame, read_frame};
+use crate::record::key_group::KeyGroupRange;
+use crate::record::{Data, Key};
+
+/// Entries that are looked at before the first is put in, so that their lines are loaded meanwhile.
+const BATCH: usize = 32;
+
+impl<K: Key, V: Value> Table<K, V> {
+    /// Makes room for `entries` more keys of the key groups `range`, so that filling the table moves nothing.
+    pub fn reserve(&mut self, entries: usize, range: KeyGroupRange) {
+        self.growth.reserve(&mut self.directory, entries, range);
+    }
+
+    /// Puts the entries of a block whose key group is in `range` into the table and says how many they were. The bytes
+    /// need not be trusted. A key that is there gets the block's value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Checkpoint`] if the block is not whole frames of these types; entries before the bad one are in.
+    pub fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<usize> {
+        self.restore_hashed(block, range, |key| Self::hash(key))
+    }
+
+    /// The same with a hash of the caller's.
+    pub(super) fn restore_hashed(
+        &mut self,
+        block: &[u8],
+        range: KeyGroupRange,
+        hash: impl Fn(K::Ref<'_>) -> u64,
+    ) -> Result<usize> {
+        let (mut at, mut taken) = (0, 0);
+        let mut batch = [(0u64, 0usize, 0usize); BATCH];
+        while at < block.len() {
+            let mut n = 0;
+            while n < BATCH && at < block.len() {
+                let key_bytes = check_frame::<K>(&block[at..]).map_err(|e| bad(at, e))?;
+                let value_at = at + key_bytes;
+                let value_bytes =
+                    check_frame::<V::Wire>(&block[value_at..]).map_err(|e| bad(value_at, e))?;
+                let hash = hash(read_frame::<K>(&block[at..]));
+                if range.contains(self.growth.options.groups.of(hash)) {
+                    self.prefetch(hash);
+                    batch[n] = (hash, at, value_at);
+                    n += 1;
+                }
+                at = value_at + value_bytes;
+                if key_bytes + value_bytes == 0 {
+                    return Err(bad(at, BadFrame::Short));
+                }
+            }
+            taken += n;
+            for &(hash, key_at, value_at) in &batch[..n] {
+                let key = read_frame::<K>(&block[key_at..]);
+                let value = read_frame::<V::Wire>(&block[value_at..]);
+                self.put(hash, key, value);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Sets a key's value.
+    #[inline(always)]
+    pub(super) fn put(&mut self, hash: u64, key: K::Ref<'_>, value: <V::Wire as Data>::Ref<'_>) {
+        if V::VARIES {
+            let garbage = self.get(hash, key).map_or(0, V::arena_bytes);
+            // The entry first: adding it may move the segment to other arenas.
+            self.entry(hash, key);
+            let room = V::room(value);
+            let stored = self.directory.append_value(hash, room, |arena| V::store(value, arena));
+            *self.entry(hash, key) = stored;
+            self.growth.note_garbage(&mut self.directory, hash, garbage);
+        } else {
+            *self.entry(hash, key) = V::store(value, &mut Vec::new());
+        }
+    }
+}
+
+#[cold]
+fn bad(at: usize, error: BadFrame) -> Error {
+    Error::new(
+        ErrorKind::Checkpoint,
+        format!("state can't be read at byte {at} of its block: {error}"),
+    )
+    .caused_by(error)
+}

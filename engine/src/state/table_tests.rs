@@ -1,0 +1,208 @@
+//! Tables against a `BTreeMap`: under random operations, with snapshots written by another thread meanwhile.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::{Table, TableOptions, TableSnapshot, Value};
+use crate::error::ErrorKind;
+use crate::record::key_group::{KeyGroupRange, KeyGroups};
+use crate::record::{AsData, Data, Key};
+
+type Blocks = Vec<(KeyGroupRange, Vec<u8>)>;
+type Model<K> = BTreeMap<K, (u64, u64)>;
+
+fn options() -> TableOptions {
+    TableOptions { initial_slots: 8, groups: KeyGroups::at_least(128) }
+}
+
+fn all() -> KeyGroupRange {
+    KeyGroupRange { first: 0, end: 128 }
+}
+
+fn blocks<K: Key, V: Value>(snapshot: TableSnapshot<K, V>) -> Blocks {
+    let mut blocks = Blocks::new();
+    let mut keep = |range, bytes: &[u8]| {
+        blocks.push((range, bytes.to_vec()));
+        Ok(())
+    };
+    snapshot.write(&mut keep).expect("nothing refuses a block");
+    blocks
+}
+
+fn content<K: Key + Ord>(table: &Table<K, (u64, u64)>) -> Model<K> {
+    table.iter().map(|(key, value)| (K::own(key), *value)).collect()
+}
+
+fn restored<K: Key + Ord>(blocks: &Blocks, parallelism: u32) -> Model<K> {
+    let groups = options().groups;
+    let mut all = Model::new();
+    for index in 0..parallelism {
+        let range = groups.range(index, parallelism);
+        let mut table = Table::<K, (u64, u64)>::new(options(), (0, 0));
+        for (of, block) in blocks.iter().filter(|(of, _)| of.intersects(range)) {
+            table.restore(block, range).expect("the block is whole");
+            assert!(of.first < of.end);
+        }
+        for (key, value) in content(&table) {
+            let group = groups.of(Table::<K, (u64, u64)>::hash(key.view()));
+            assert!(range.contains(group));
+            assert!(all.insert(key, value).is_none(), "a key has one owner");
+        }
+    }
+    all
+}
+
+#[derive(Clone, Debug)]
+enum Step<K> {
+    Add(K),
+    Remove(K),
+    Snapshot,
+    Join,
+    Clear,
+}
+
+fn steps<K: std::fmt::Debug + Clone>(
+    key: impl Strategy<Value = K> + Clone,
+) -> impl Strategy<Value = Vec<Step<K>>> {
+    let step = prop_oneof![
+        600 => key.clone().prop_map(Step::Add),
+        300 => key.prop_map(Step::Remove),
+        6 => Just(Step::Snapshot),
+        4 => Just(Step::Join),
+        1 => Just(Step::Clear),
+    ];
+    prop::collection::vec(step, 1..4000)
+}
+
+/// Runs the steps on a table and on a map; each snapshot is written by a thread of its own while the steps go on.
+fn run<K: Key + Ord + Clone + std::fmt::Debug + Sync>(steps: Vec<Step<K>>) {
+    let mut table = Table::<K, (u64, u64)>::new(options(), (0, 7));
+    let mut model = Model::<K>::new();
+    let mut writers = Vec::new();
+    let check = |(writer, expected): (thread::JoinHandle<Blocks>, Model<K>), parallelism| {
+        let blocks = writer.join().expect("writing does not panic");
+        assert_eq!(restored::<K>(&blocks, parallelism), expected);
+    };
+    for (n, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Add(key) => {
+                let hash = Table::<K, (u64, u64)>::hash(key.view());
+                table.entry(hash, key.view()).0 += n as u64;
+                model.entry(key).or_insert((0, 7)).0 += n as u64;
+            }
+            Step::Remove(key) => {
+                let hash = Table::<K, (u64, u64)>::hash(key.view());
+                assert_eq!(table.remove(hash, key.view()), model.remove(&key));
+            }
+            Step::Snapshot => {
+                let snapshot = table.snapshot();
+                assert_eq!(snapshot.len(), model.len());
+                writers.push((thread::spawn(move || blocks(snapshot)), model.clone()));
+            }
+            Step::Join => writers.drain(..).for_each(|writer| check(writer, 1)),
+            Step::Clear => {
+                table.clear_keep_memory();
+                model.clear();
+            }
+        }
+        assert_eq!(table.len(), model.len());
+    }
+    assert_eq!(content(&table), model);
+    for (index, writer) in writers.into_iter().enumerate() {
+        check(writer, [1, 2, 3, 5][index % 4]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_table_of_numbers_equals_its_model_and_so_does_every_snapshot(
+        steps in steps(0u64..1500)
+    ) {
+        run(steps);
+    }
+
+    #[test]
+    fn a_table_of_strings_equals_its_model_and_so_does_every_snapshot(
+        steps in steps("[ab]{0,3}|long key of more than fifteen bytes [0-9]{0,2}")
+    ) {
+        run(steps);
+    }
+
+    #[test]
+    fn a_truncated_or_changed_block_is_an_error_or_another_state_but_no_panic(
+        keys in prop::collection::vec("[a-z]{0,30}", 1..50), at in any::<prop::sample::Index>(), flip in 1u8..
+    ) {
+        let mut table = Table::<String, (u64, u64)>::new(options(), (0, 0));
+        for key in &keys {
+            table.entry(Table::<String, (u64, u64)>::hash(key), key).0 += 1;
+        }
+        let mut block = blocks(table.snapshot()).remove(0).1;
+        let fresh = || Table::<String, (u64, u64)>::new(options(), (0, 0));
+        let at = at.index(block.len());
+        if let Err(error) = fresh().restore(&block[..at], all()) {
+            prop_assert_eq!(error.kind(), ErrorKind::Checkpoint);
+        }
+        block[at] ^= flip;
+        if let Err(error) = fresh().restore(&block, all()) {
+            prop_assert_eq!(error.kind(), ErrorKind::Checkpoint);
+        }
+    }
+}
+
+#[test]
+fn a_table_that_has_grown_over_many_segments_keeps_every_key() {
+    let mut table = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    for round in 0..2 {
+        for key in 0..300_000u64 {
+            let value = table.entry(Table::<u64, (u64, u64)>::hash(key), key);
+            *value = (value.0 + 1, key);
+            assert_eq!(value.0, round + 1);
+        }
+    }
+    assert_eq!(table.len(), 300_000);
+    let blocks = blocks(table.snapshot());
+    assert!(blocks.iter().all(|(_, block)| block.len() <= super::BLOCK_BYTES_MAX));
+    for parallelism in [1, 2, 3, 5] {
+        assert_eq!(restored::<u64>(&blocks, parallelism), content(&table));
+    }
+    let mut reserved = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    reserved.reserve(300_000, all());
+    let bytes = reserved.bytes();
+    for (_, block) in &blocks {
+        reserved.restore(block, all()).expect("the block is whole");
+    }
+    assert_eq!(content(&reserved), content(&table));
+    assert_eq!(reserved.bytes(), bytes, "nothing had to grow");
+}
+
+#[test]
+fn a_part_that_was_not_written_since_a_snapshot_is_not_reported_as_changed() {
+    let mut table = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    for key in 0..100_000 {
+        table.entry(Table::<u64, (u64, u64)>::hash(key), key).0 = 1;
+    }
+    let first = table.snapshot();
+    assert!(first.changed_since(0).iter().all(|part| part.has_changed));
+    drop(first);
+    table.entry(Table::<u64, (u64, u64)>::hash(5), 5).0 = 2;
+    let second = table.snapshot();
+    table.entry(Table::<u64, (u64, u64)>::hash(6), 6).0 = 2;
+    let parts = second.changed_since(1);
+    assert!(parts.len() > 8);
+    assert_eq!(parts.iter().filter(|part| part.has_changed).count(), 1);
+    let mut written = 0;
+    let mut count = |part: super::Part, bytes: &[u8]| {
+        assert!(part.has_changed);
+        written += bytes.len() / 24;
+        Ok(())
+    };
+    second.write_since(1, &mut count).expect("nothing refuses a block");
+    assert!(written > 0 && written < 10_000);
+    let third = table.snapshot();
+    assert_eq!(third.changed_since(2).iter().filter(|part| part.has_changed).count(), 1);
+    assert!((1..=2).contains(&third.changed_since(1).iter().filter(|p| p.has_changed).count()));
+}
