@@ -19,7 +19,7 @@ pub mod sink;
 pub mod source;
 pub mod state;
 pub mod task;
-pub mod text;
 pub mod testing;
+pub mod text;
 pub mod time;
 pub mod topology;

@@ -87,7 +87,7 @@ impl ResultPartition {
                 too_large(bytes, self.record_bytes_max);
             }
         }
-        if let Err(exhausted) = codec::put::<T, _>(&mut self.lanes[index].lane, hash, record) {
+        if let Err(exhausted) = codec::put_in_lane::<T, _>(&mut self.lanes[index].lane, hash, record) {
             let message = format!("one emission exceeds emission.max-bytes: {exhausted}");
             std::panic::resume_unwind(Box::new(Error::new(ErrorKind::Record, message)));
         }

@@ -9,9 +9,11 @@ mod keyed_stream;
 mod logical;
 mod plan;
 mod stream;
+mod windowed;
 
 pub use execution::{EdgePlan, ExecutionGraph, VertexPlan};
 pub use graph::Graph;
 pub use keyed_stream::KeyedStream;
 pub use plan::Plan;
 pub use stream::{BoxStream, Stream};
+pub use windowed::Windowed;

@@ -11,6 +11,7 @@ use crate::operator::{
 };
 use crate::record::{AsData, Data, Key, Output};
 use crate::sink::Sink;
+use crate::time::{AssignWatermarks, Watermarks};
 
 /// A stream of `T`, as far as it has been written down.
 ///
@@ -126,7 +127,10 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
                   good: &mut Output<'_, R::Data>,
                   bad: &mut Output<'_, (T, String)>| match f(record) {
                 Ok(result) => good.emit(result),
-                Err(error) => bad.emit_ref((record, error.to_string().as_str())),
+                Err(error) => {
+                    let error = error.to_string();
+                    bad.emit_ref((T::shorten(record), error.as_str()));
+                }
             },
         )
     }
@@ -193,6 +197,14 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
     /// Forgets the chain's type, for one copy of each record and one `dyn` call a batch.
     pub fn boxed(self) -> BoxStream<T> {
         self.then(Boxed::new)
+    }
+
+    /// Makes watermarks of the records' event times: milliseconds since 1970, as `time` finds them.
+    pub fn watermarks<E>(self, watermarks: Watermarks, time: E) -> Stream<T, AssignWatermarks<C, E>>
+    where
+        E: for<'a> Fn(T::Ref<'a>) -> i64 + Clone + Send + 'static,
+    {
+        self.then(|up| AssignWatermarks { up, time, watermarks })
     }
 
     /// How many subtasks this chain runs in; by default the job's parallelism.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::boxed::DynOp;
 use super::head::Head;
+use super::split::SideOutput;
 use crate::channel::partition::ResultPartition;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, CheckpointId};
@@ -93,6 +94,11 @@ impl Build {
         self.outputs.remove(&edge).ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("edge {edge} has no output in this subtask"))
         })
+    }
+
+    /// The producer's side of side output `id`.
+    pub(crate) fn side_output<T: Data>(&mut self, id: usize) -> SideOutput<T> {
+        SideOutput::new(self.slot(id))
     }
 
     /// The place of side output `id`, shared by who fills it and who ends it.

@@ -79,7 +79,7 @@ where
     type Out = U;
 
     fn attach<D: Op<U>>(self, down: D, build: &mut Build) -> Result<()> {
-        let side = Side { end: build.slot::<S>(self.id), batch: Batch::new() };
+        let side = SideOutput { end: build.slot::<S>(self.id), batch: Batch::new() };
         self.up.attach(SplitOp { f: self.f, down, side, of: PhantomData::<fn() -> U> }, build)
     }
 
@@ -91,12 +91,12 @@ where
 }
 
 /// The producer's side of a side output: collects what a batch emits there.
-pub(crate) struct Side<S: Data> {
+pub(crate) struct SideOutput<S: Data> {
     end: Slot<S>,
     batch: Batch<S>,
 }
 
-impl<S: Data> Side<S> {
+impl<S: Data> SideOutput<S> {
     pub(crate) fn new(end: Slot<S>) -> Self {
         Self { end, batch: Batch::new() }
     }
@@ -139,14 +139,14 @@ pub(crate) fn both(a: Readiness, b: Readiness) -> Readiness {
 struct SplitOp<F, U, S: Data, D> {
     f: F,
     down: D,
-    side: Side<S>,
+    side: SideOutput<S>,
     of: PhantomData<fn() -> U>,
 }
 
 struct SplitFeed<'f, P, F, S: Data, I> {
     up: P,
     f: &'f mut F,
-    side: &'f mut Side<S>,
+    side: &'f mut SideOutput<S>,
     of: PhantomData<fn() -> I>,
 }
 

@@ -636,7 +636,7 @@ pub(crate) unsafe fn write_frame<T: Data>(at: NonNull<u8>, view: T::Ref<'_>) {
 /// # Errors
 /// The lane's memory is exhausted.
 #[inline(always)]
-pub(crate) fn put<T: Data, E: Copy + Send>(
+pub(crate) fn put_in_lane<T: Data, E: Copy + Send>(
     lane: &mut Producer<E>,
     hash: u64,
     view: T::Ref<'_>,

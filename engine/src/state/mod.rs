@@ -1,13 +1,20 @@
-//! Keyed state, snapshots and their storage.
+//! State and its storage: keyed tables, the typed state on top of them, snapshots, and where they are kept.
 
+mod arena;
 pub mod block;
 pub mod block_io;
+mod chunk;
 pub mod directory;
+mod grow;
 pub mod manifest;
 mod manifest_codec;
 pub mod memory;
 mod owner;
 pub mod part;
+mod pool;
+mod restore;
+mod running;
+mod snapshot;
 mod snapshot_reader;
 mod snapshot_writer;
 pub mod snapshots;
@@ -15,19 +22,12 @@ pub mod spill;
 mod spill_pool;
 pub mod store;
 mod survey;
-pub mod verify;
-//! Keyed and operator state: tables, their snapshots, and the typed state on top of them.
-mod arena;
-mod chunk;
-mod grow;
-mod pool;
-mod restore;
-mod running;
-mod snapshot;
 mod table;
-mod value;
 #[cfg(test)]
 mod table_tests;
+mod value;
+pub mod verify;
+
 pub use snapshot::{BLOCK_BYTES_MAX, Part, TableSnapshot};
 pub use table::{Table, TableOptions};
 pub use value::{Blob, Value};

@@ -1,0 +1,206 @@
+//! Watermarks made from the records that pass: how far event time has come.
+//!
+//! They are made of what is read, before any filter behind, so an input of which nothing gets through still moves time on.
+
+use std::time::Duration;
+
+use crate::clock::{EpochMillis, Timestamp};
+use crate::error::Result;
+use crate::operator::{Build, Chain, Op, Signal, Stage};
+use crate::record::{Data, Feed};
+use crate::sink::Readiness;
+
+/// How watermarks follow from event times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    bound: i64,
+    idle_after: Option<Duration>,
+}
+
+impl Watermarks {
+    /// Event times never go back.
+    pub const fn ascending() -> Self {
+        Self { bound: 0, idle_after: None }
+    }
+
+    /// Event times go back by at most `bound`.
+    pub fn bounded_out_of_orderness(bound: Duration) -> Self {
+        let bound = i64::try_from(bound.as_millis()).unwrap_or(i64::MAX);
+        Self { bound, idle_after: None }
+    }
+
+    /// A subtask without a record for that long doesn't hold back the others.
+    #[must_use]
+    pub const fn idle_after(mut self, idle: Duration) -> Self {
+        self.idle_after = Some(idle);
+        self
+    }
+}
+
+/// The recipe of an operator that makes watermarks.
+#[derive(Clone, Debug)]
+pub struct AssignWatermarks<C, E> {
+    pub(crate) up: C,
+    pub(crate) time: E,
+    pub(crate) watermarks: Watermarks,
+}
+
+impl<C: Chain, E> Chain for AssignWatermarks<C, E>
+where
+    E: for<'a> Fn(<C::Out as Data>::Ref<'a>) -> i64 + Clone + Send + 'static,
+{
+    type Out = C::Out;
+
+    fn attach<D: Op<C::Out>>(self, down: D, build: &mut Build) -> Result<()> {
+        let op = AssignOp {
+            time: self.time,
+            watermarks: self.watermarks,
+            greatest: i64::MIN,
+            sent: EpochMillis::MIN,
+            batches: 0,
+            seen_at: None,
+            has_records: false,
+            is_idle: false,
+            down,
+        };
+        self.up.attach(op, build)
+    }
+
+    fn describe(&self, stage: &mut Stage) {
+        self.up.describe(stage);
+        stage.operators.push("watermarks".into());
+    }
+}
+
+struct AssignOp<E, D> {
+    time: E,
+    watermarks: Watermarks,
+    greatest: i64,
+    sent: EpochMillis,
+    batches: u32,
+    /// When records were last seen, as far as the periodic question tells.
+    seen_at: Option<Timestamp>,
+    has_records: bool,
+    is_idle: bool,
+    down: D,
+}
+
+impl<E, D> AssignOp<E, D> {
+    fn send<T: Data>(&mut self) -> Result<()>
+    where
+        D: Op<T>,
+    {
+        self.batches = 0;
+        if self.greatest == i64::MIN {
+            return Ok(());
+        }
+        // One less than the greatest: more records of that very moment may come.
+        let bound = self.watermarks.bound.saturating_add(1);
+        let watermark = EpochMillis(self.greatest.saturating_sub(bound));
+        if watermark <= self.sent {
+            return Ok(());
+        }
+        self.sent = watermark;
+        self.down.signal(&mut Signal::Watermark(watermark))
+    }
+
+    fn set_idle<T: Data>(&mut self, is_idle: bool) -> Result<()>
+    where
+        D: Op<T>,
+    {
+        if self.is_idle == is_idle {
+            return Ok(());
+        }
+        self.is_idle = is_idle;
+        self.down.signal(&mut Signal::Idle(is_idle))
+    }
+}
+
+struct AssignFeed<'f, S, E> {
+    up: S,
+    time: &'f E,
+    greatest: &'f mut i64,
+}
+
+impl<T: Data, S: Feed<T>, E: for<'a> Fn(T::Ref<'a>) -> i64> Feed<T> for AssignFeed<'_, S, E> {
+    #[inline(always)]
+    fn each<G: for<'x> FnMut(T::Ref<'x>)>(self, mut g: G) {
+        let mut greatest = *self.greatest;
+        let time = self.time;
+        self.up.each(|record| {
+            greatest = greatest.max(time(record));
+            g(record);
+        });
+        *self.greatest = greatest;
+    }
+}
+
+/// Batches after which a watermark is sent although nobody asked: windows are not kept open longer than need be.
+const BATCHES: u32 = 32;
+
+impl<T: Data, E, D: Op<T>> Op<T> for AssignOp<E, D>
+where
+    E: for<'a> Fn(T::Ref<'a>) -> i64 + 'static,
+{
+    #[inline(always)]
+    fn batch<S: Feed<T>>(&mut self, up: S) {
+        let before = self.greatest;
+        self.down.batch(AssignFeed { up, time: &self.time, greatest: &mut self.greatest });
+        self.has_records = true;
+        self.batches += 1;
+        if self.batches >= BATCHES && self.greatest > before || self.is_idle {
+            let sent = self.set_idle::<T>(false).and_then(|()| self.send::<T>());
+            if let Err(error) = sent {
+                crate::operator::fail(error);
+            }
+        }
+    }
+
+    fn ready(&mut self, now: Timestamp) -> Readiness {
+        if let Some(after) = self.watermarks.idle_after {
+            if std::mem::take(&mut self.has_records) || self.seen_at.is_none() {
+                self.seen_at = Some(now);
+            }
+            if self.seen_at.is_some_and(|seen| now.since(seen) >= after)
+                && let Err(error) = self.set_idle::<T>(true)
+            {
+                crate::operator::fail(error);
+            }
+        }
+        self.down.ready(now)
+    }
+
+    fn batch_max(&self) -> usize {
+        self.down.batch_max()
+    }
+
+    fn signal(&mut self, signal: &mut Signal<'_>) -> Result<()> {
+        match signal {
+            Signal::EmitWatermark => {
+                self.send::<T>()?;
+                self.down.signal(signal)
+            }
+            Signal::Watermark(watermark) => {
+                // MAX at the end of the input is passed on; another one from further up is replaced by ours.
+                if *watermark == EpochMillis::MAX {
+                    self.set_idle::<T>(false)?;
+                    self.down.signal(signal)
+                } else {
+                    Ok(())
+                }
+            }
+            Signal::Idle(_)
+            | Signal::Flush
+            | Signal::Barrier(_)
+            | Signal::Snapshot(_)
+            | Signal::Complete(_)
+            | Signal::Aborted(..)
+            | Signal::Finish { .. }
+            | Signal::EndOfData { .. }
+            | Signal::EndOfPartition
+            | Signal::LatencyMarker { .. }
+            | Signal::EndOfDataTaken(_)
+            | Signal::Flushed(_) => self.down.signal(signal),
+        }
+    }
+}
