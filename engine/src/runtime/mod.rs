@@ -1,1 +1,19 @@
-//! runtime
+//! The threads: workers that step tasks, one that writes snapshots, and one that controls.
+//!
+//! Only this folder starts threads, pins, parks and reads the clock; what is decided is decided by machines elsewhere. The same
+//! three parts can be driven by one thread ([`Parts::step`]), which is how a job is stepped by its host.
+
+mod clock;
+mod control;
+mod deployment;
+mod idle;
+mod parts;
+mod restore;
+mod restarts;
+mod snapshot_io;
+mod status;
+mod worker;
+
+pub use parts::{Parts, RuntimeOptions};
+pub use status::{CheckpointStats, JobState, JobStatus, Shared, TaskStatus};
+pub(crate) use control::Request;

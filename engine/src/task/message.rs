@@ -43,6 +43,8 @@ pub struct Report {
 /// What a task reports.
 #[derive(Debug)]
 pub enum ReportKind {
+    /// The task is made and its state restored.
+    Running,
     /// The synchronous part of a checkpoint is done; the parts are to be stored, then acknowledged.
     Snapshot {
         /// Which checkpoint.

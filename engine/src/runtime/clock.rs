@@ -1,0 +1,32 @@
+//! The process's clocks.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::clock::{EpochMillis, Timestamp};
+
+/// The monotonic clock of one job: all its threads count from one beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "the one place where the monotonic clock is read")]
+    pub(super) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    pub(super) fn now(self) -> Timestamp {
+        Timestamp::ZERO + self.0.elapsed()
+    }
+
+    /// How long it is until `at`.
+    pub(super) fn until(self, at: Timestamp) -> Duration {
+        at.since(self.now())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+    pub(super) fn wall() -> EpochMillis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        EpochMillis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}

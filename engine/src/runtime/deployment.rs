@@ -1,0 +1,97 @@
+//! One attempt of one subtask on its way to its worker, and how the worker makes the task of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_netstack::lane::{Consumer, Producer};
+
+use crate::channel::event::Event;
+use crate::channel::input::InputChannel;
+use crate::channel::partition::{PartitionOptions, ResultPartition};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::VertexPlan;
+use crate::id::AttemptId;
+use crate::metrics::TaskMetrics;
+use crate::operator::{Build, Head};
+use crate::record::key_group::KeyGroups;
+use crate::source::Split;
+use crate::state::part::RestoredState;
+use crate::task::{Task, TaskInput, TaskOptions};
+
+/// What a worker needs to make a task.
+#[derive(Debug)]
+pub(super) struct Deployment {
+    pub(super) attempt: AttemptId,
+    pub(super) vertex: Arc<VertexPlan>,
+    pub(super) key_groups: KeyGroups,
+    pub(super) outputs: BTreeMap<usize, (Vec<Producer<Event>>, PartitionOptions)>,
+    pub(super) inputs: BTreeMap<usize, Vec<Consumer<Event>>>,
+    pub(super) restored: Arc<RestoredState>,
+    pub(super) splits: BTreeMap<String, Vec<Split>>,
+    pub(super) checkpointed: bool,
+    pub(super) drain_hold: bool,
+    pub(super) latency_interval: Duration,
+    pub(super) metrics: Arc<TaskMetrics>,
+}
+
+/// How often generators of watermarks are asked, besides after every few batches.
+const WATERMARK_INTERVAL: Duration = Duration::from_millis(50);
+
+impl Deployment {
+    /// Makes the task, restoring its state.
+    pub(super) fn build(self) -> Result<Task> {
+        let Self { attempt, vertex, mut inputs, .. } = self;
+        let outputs = self
+            .outputs
+            .into_iter()
+            .map(|(edge, (lanes, options))| (edge, ResultPartition::new(lanes, options)))
+            .collect();
+        let restored = self.restored.checkpoint;
+        let mut build = Build::new(
+            attempt,
+            vertex.parallelism,
+            self.key_groups,
+            outputs,
+            self.restored,
+            self.splits,
+            self.metrics.clone(),
+        );
+        vertex.attach(&mut build)?;
+        let mut task_inputs = Vec::new();
+        for (head, made) in build.heads.iter().enumerate() {
+            if let Head::Source(_) = made {
+                task_inputs.push(TaskInput::Source {
+                    head,
+                    is_blocked: false,
+                    is_ended: false,
+                    busy_until: Timestamp::ZERO,
+                });
+            }
+        }
+        for (head, made) in build.heads.iter().enumerate() {
+            if let Head::Gate { edge, .. } = made {
+                let consumers = inputs.remove(edge).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, format!("edge {edge} has no channels"))
+                })?;
+                task_inputs.extend(consumers.into_iter().map(|consumer| TaskInput::Channel {
+                    head,
+                    channel: InputChannel::new(consumer, VecDeque::new()),
+                }));
+            }
+        }
+        let options = TaskOptions {
+            attempt,
+            name: vertex.name.clone(),
+            checkpointed: self.checkpointed,
+            has_state: vertex.has_state,
+            drain_hold: self.drain_hold,
+            restored,
+            watermark_interval: WATERMARK_INTERVAL,
+            latency_interval: self.latency_interval,
+            metrics: self.metrics,
+        };
+        Ok(Task::new(options, build.heads, task_inputs))
+    }
+}

@@ -1,0 +1,174 @@
+//! What a job tells about itself while it runs: written by the control thread, read by anyone.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::EpochMillis;
+use crate::id::{CheckpointId, SubtaskId};
+use crate::metrics::{LatencySnapshot, TaskFigures, TaskMetrics};
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobState {
+    /// Tasks are being made.
+    #[default]
+    Starting,
+    /// All tasks run, or have finished.
+    Running,
+    /// A failure is being dealt with.
+    Restarting,
+    /// All tasks have finished.
+    Finished,
+    /// It failed for good.
+    Failed,
+    /// It was cancelled, or stopped.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether nothing more will happen.
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Finished | Self::Failed | Self::Cancelled => true,
+            Self::Starting | Self::Running | Self::Restarting => false,
+        }
+    }
+}
+
+/// One completed checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointStats {
+    /// Which.
+    pub id: CheckpointId,
+    /// When it was triggered.
+    pub triggered_at: EpochMillis,
+    /// From trigger to durable.
+    pub duration: Duration,
+    /// The longest alignment of any task.
+    pub alignment: Duration,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// One subtask.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TaskStatus {
+    /// Which.
+    pub subtask: SubtaskId,
+    /// Its vertex's name.
+    pub vertex: Arc<str>,
+    /// Its counters.
+    pub figures: TaskFigures,
+}
+
+/// A job's status.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct JobStatus {
+    /// Where the job is.
+    pub state: JobState,
+    /// How often it was restarted.
+    pub restarts: u32,
+    /// Completed checkpoints, oldest first; the last [`CHECKPOINTS_MAX`] of them.
+    pub checkpoints: Vec<CheckpointStats>,
+    /// How many checkpoints have completed.
+    pub checkpoints_completed: u64,
+    /// How many checkpoints failed, were declined or timed out.
+    pub checkpoints_failed: u64,
+    /// Why the last of those failed.
+    pub last_checkpoint_failure: Option<String>,
+    /// What made it restart or fail last.
+    pub last_failure: Option<String>,
+    /// The subtasks of the current attempt.
+    pub tasks: Vec<TaskStatus>,
+    /// End-to-end latency by latency markers.
+    pub latency: LatencySnapshot,
+    /// Time of each step in snapshot code.
+    pub snapshot_steps: LatencySnapshot,
+}
+
+/// How many completed checkpoints a status lists.
+pub const CHECKPOINTS_MAX: usize = 1000;
+
+/// The status as it is kept.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    pub(super) state: JobState,
+    pub(super) restarts: u32,
+    pub(super) checkpoints: Vec<CheckpointStats>,
+    pub(super) checkpoints_completed: u64,
+    pub(super) checkpoints_failed: u64,
+    pub(super) last_checkpoint_failure: Option<String>,
+    pub(super) last_failure: Option<String>,
+    pub(super) tasks: Vec<(SubtaskId, Arc<str>, Arc<TaskMetrics>)>,
+}
+
+/// The status of one job, shared by its control thread and its handles.
+#[derive(Debug, Default)]
+pub struct Shared {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// Changes the status and wakes who waits for a change.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Board)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the job is.
+    pub fn state(&self) -> JobState {
+        self.lock().state
+    }
+
+    /// The whole status.
+    pub fn status(&self) -> JobStatus {
+        let board = self.lock();
+        let mut latency = LatencySnapshot::default();
+        let mut snapshot_steps = LatencySnapshot::default();
+        for (_, _, metrics) in &board.tasks {
+            metrics.add_latency_to(&mut latency);
+            metrics.add_snapshot_steps_to(&mut snapshot_steps);
+        }
+        JobStatus {
+            state: board.state,
+            restarts: board.restarts,
+            checkpoints: board.checkpoints.clone(),
+            checkpoints_completed: board.checkpoints_completed,
+            checkpoints_failed: board.checkpoints_failed,
+            last_checkpoint_failure: board.last_checkpoint_failure.clone(),
+            last_failure: board.last_failure.clone(),
+            tasks: board
+                .tasks
+                .iter()
+                .map(|(subtask, vertex, metrics)| TaskStatus {
+                    subtask: *subtask,
+                    vertex: vertex.clone(),
+                    figures: metrics.figures(),
+                })
+                .collect(),
+            latency,
+            snapshot_steps,
+        }
+    }
+
+    /// Waits until `is_wanted` or the time is over; whether it is wanted then.
+    pub fn wait(&self, timeout: Duration, mut is_wanted: impl FnMut(JobState, u64) -> bool) -> bool {
+        let board = self.lock();
+        let (board, _) = self
+            .changed
+            .wait_timeout_while(board, timeout, |board| {
+                !is_wanted(board.state, board.checkpoints_completed)
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        is_wanted(board.state, board.checkpoints_completed)
+    }
+}
