@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::options::SnapshotKind;
+use super::topology::Operator;
 use crate::clock::Timestamp;
 use crate::id::{CheckpointId, SubtaskId};
 
@@ -85,6 +86,40 @@ pub enum Progress<S> {
     },
 }
 
+impl<S> OperatorEntry<S> {
+    /// The entries of its subtasks, by index; none if it is fully finished.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, &SubtaskEntry<S>)> {
+        let entries = match &self.progress {
+            Progress::Subtasks { entries, .. } => Some(entries),
+            Progress::FullyFinished => None,
+        };
+        entries.into_iter().flatten().map(|(&index, entry)| (index, entry))
+    }
+
+    /// The entry of one subtask.
+    pub fn entry(&self, index: u32) -> Option<&SubtaskEntry<S>> {
+        match &self.progress {
+            Progress::Subtasks { entries, .. } => entries.get(&index),
+            Progress::FullyFinished => None,
+        }
+    }
+
+    /// All its subtasks have finished for good.
+    pub fn is_fully_finished(&self) -> bool {
+        matches!(self.progress, Progress::FullyFinished)
+    }
+}
+
+impl<S> SubtaskEntry<S> {
+    /// What a subtask that had not left stored.
+    pub fn state(&self) -> Option<&SubtaskState<S>> {
+        match self {
+            Self::Running(state) | Self::OperatorsFinished(state) => Some(state),
+            Self::Finished { .. } => None,
+        }
+    }
+}
+
 /// Union state that finished subtasks left behind, by operator id.
 pub type Contributions<S> = BTreeMap<SubtaskId, BTreeMap<String, S>>;
 
@@ -102,6 +137,12 @@ pub struct Metadata<S> {
 }
 
 impl<S> Metadata<S> {
+    /// The entry of `operator`: by the user's name first, then by the generated one.
+    pub fn operator(&self, operator: &Operator) -> Option<&OperatorEntry<S>> {
+        let by_user = operator.user_id.as_ref().and_then(|id| self.operators.get(id));
+        by_user.or_else(|| self.operators.get(&operator.generated_id))
+    }
+
     /// Forgets all records in flight, and nothing else: finished entries stay what they are.
     pub fn ignore_in_flight(&mut self) {
         for operator in self.operators.values_mut() {
