@@ -8,6 +8,9 @@
 //! nothing up to `done` starts again; a barrier is inserted at most once a channel and checkpoint, and none that its
 //! producer has sent.
 
+mod step;
+
+use crate::barrier::channel::{Channel, Life, channel_index};
 use crate::barrier::channel_set::ChannelSet;
 use crate::barrier::machine::Config;
 use crate::barrier::message::{AbortReason, Input, Output, Outputs};
@@ -41,7 +44,7 @@ pub(super) struct Exact {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Idle,
     Aligning(Run),
     Capturing(Run),
@@ -49,44 +52,16 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+pub(super) struct Run {
     barrier: Barrier,
     /// How many channels it awaits: those open when it started.
     target: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Channel {
-    life: Life,
-    /// EndOfData was read: only events follow.
-    ended: bool,
-    /// The newest announcement.
-    announced: Option<(CheckpointId, Position)>,
-    /// Barriers to deliver right before EndOfPartition; older ones than the last are obsolete.
-    inserted: Vec<Barrier>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Open,
-    /// EndOfPartition is in the channel; no barrier below `next` may be inserted.
-    Ending {
-        next: CheckpointId,
-        position: Position,
-    },
-    Closed,
-}
-
 impl Exact {
     pub(super) fn new(config: Config) -> Self {
-        let channel = Channel {
-            life: Life::Open,
-            ended: false,
-            announced: None,
-            inserted: Vec::with_capacity(2),
-        };
         Self {
-            channels: vec![channel; config.channels],
+            channels: vec![Channel::new(); config.channels],
             open: config.channels,
             after_finish: config.after_finish,
             current: config.restored,
@@ -268,7 +243,7 @@ impl Exact {
         position: Position,
         out: &mut Outputs,
     ) {
-        if !self.after_finish || self.channel_mut(channel).life == Life::Closed {
+        if !self.after_finish || self.channel_mut(channel).is_closed() {
             return;
         }
         self.channel_mut(channel).life = Life::Ending { next, position };
@@ -293,7 +268,7 @@ impl Exact {
     }
 
     fn end_of_partition(&mut self, now: Timestamp, channel: ChannelIndex, out: &mut Outputs) {
-        if self.channel_mut(channel).life == Life::Closed {
+        if self.channel_mut(channel).is_closed() {
             return;
         }
         // Completing one checkpoint may start the next, whose barrier then also stands before EndOfPartition.
@@ -304,8 +279,7 @@ impl Exact {
             }
         }
         let ending = self.channel_mut(channel);
-        ending.life = Life::Closed;
-        ending.announced = None;
+        ending.close();
         self.open -= 1;
         self.blocked.remove(channel);
         let Some(run) = self.running() else { return };
@@ -333,8 +307,8 @@ impl Exact {
         // All predecessors have finished: where EndOfData was read, nothing of them is left to come.
         for index in 0..self.channels.len() {
             let channel = &self.channels[index];
-            if channel.ended && channel.life != Life::Closed && self.is_running(n) {
-                self.receive(now, index_of(index), false, out);
+            if channel.ended && !channel.is_closed() && self.is_running(n) {
+                self.receive(now, channel_index(index), false, out);
             }
         }
         if let Phase::Aligning(run) = self.phase
@@ -367,170 +341,6 @@ impl Exact {
                 self.abort_marks.remove(0);
             }
             self.abort_marks.push(checkpoint);
-        }
-    }
-
-    /// Starts the barrier's checkpoint if it is new. Whether the checkpoint runs.
-    fn admit(&mut self, now: Timestamp, barrier: Barrier, out: &mut Outputs) -> bool {
-        let n = barrier.checkpoint;
-        if self.is_running(n) {
-            return true;
-        }
-        if self.is_marked(n) {
-            // An older one that still runs here is not given up for one that is known to be dead.
-            if !self.is_pending() {
-                self.abort(now, n, AbortReason::Notice, out);
-            }
-            return false;
-        }
-        self.start(now, barrier, out);
-        self.is_running(n)
-    }
-
-    fn start(&mut self, now: Timestamp, barrier: Barrier, out: &mut Outputs) {
-        let n = barrier.checkpoint;
-        if let Some(run) = self.running() {
-            self.leave(run.checkpoint(), out);
-            out.push(Output::Abort { checkpoint: run.checkpoint(), reason: AbortReason::Subsumed });
-        }
-        self.current = Some(n);
-        self.later = self.later.filter(|later| later.checkpoint > n);
-        self.abort_marks.retain(|&mark| mark > n);
-        self.phase = Phase::Aligning(Run { barrier, target: self.open });
-        self.clock = Some(AlignmentClock::new(n));
-        for index in 0..self.channels.len() {
-            self.insert(index_of(index), barrier);
-        }
-        // Where EndOfData was read, only events stand between here and the inserted barrier.
-        for index in 0..self.channels.len() {
-            let channel = &self.channels[index];
-            if channel.ended && channel.inserted_at(n).is_some() && self.is_running(n) {
-                self.receive(now, index_of(index), false, out);
-            }
-        }
-    }
-
-    /// Puts a barrier right before EndOfPartition of `channel`, if that is in the channel and none was sent or put.
-    fn insert(&mut self, channel: ChannelIndex, barrier: Barrier) -> bool {
-        let done = self.done;
-        let channel = self.channel_mut(channel);
-        let n = barrier.checkpoint;
-        match channel.life {
-            Life::Ending { next, position } if next <= n => {
-                channel.inserted.retain(|older| Some(older.checkpoint) > done);
-                channel.inserted.push(barrier);
-                channel.life = Life::Ending { next: CheckpointId(n.0 + 1), position };
-                true
-            }
-            Life::Ending { .. } | Life::Open | Life::Closed => false,
-        }
-    }
-
-    /// Counts `channel` for the running checkpoint; `blocks` if data after the barrier may be read next.
-    fn receive(&mut self, now: Timestamp, channel: ChannelIndex, blocks: bool, out: &mut Outputs) {
-        let Some(run) = self.running() else { return };
-        if !self.aligned.insert(channel) {
-            return;
-        }
-        self.begin_clock(now);
-        // The last barrier never makes an aligned checkpoint unaligned.
-        if self.aligned.count() == run.target {
-            self.complete(now, out);
-            return;
-        }
-        if blocks {
-            self.blocked.insert(channel);
-            out.push(Output::Block { channel });
-        }
-        if matches!(self.phase, Phase::Aligning(_)) && is_past(&run.barrier, now) {
-            self.capture(now, None, out);
-        }
-    }
-
-    /// Goes from aligning to capturing. `cut` is the overtaking barrier that causes it.
-    fn capture(
-        &mut self,
-        now: Timestamp,
-        cut: Option<(ChannelIndex, Position)>,
-        out: &mut Outputs,
-    ) {
-        let Phase::Aligning(mut run) = self.phase else { return };
-        let n = run.checkpoint();
-        run.barrier.options = run.barrier.options.timed_out();
-        self.phase = Phase::Capturing(run);
-        self.begin_clock(now);
-        out.push(Output::CaptureStart { checkpoint: n });
-        for (index, state) in self.channels.iter().enumerate() {
-            let channel = index_of(index);
-            if self.aligned.contains(channel) {
-                continue;
-            }
-            let known = cut.filter(|&(c, _)| c == channel).map(|(_, position)| position);
-            if let Some(position) = known.or_else(|| state.inserted_at(n)) {
-                self.aligned.insert(channel);
-                out.push(Output::CaptureUntil { channel, position });
-            } else if let Some(position) = state.announced_at(n) {
-                out.push(Output::CaptureUntil { channel, position });
-            } else if state.life != Life::Closed {
-                out.push(Output::CaptureLoaded { channel });
-            }
-        }
-        out.push(Output::Snapshot { barrier: run.barrier });
-        if self.aligned.count() == run.target {
-            self.complete(now, out);
-        }
-    }
-
-    /// Every channel has been counted.
-    fn complete(&mut self, now: Timestamp, out: &mut Outputs) {
-        let Some(run) = self.running() else { return };
-        let checkpoint = run.checkpoint();
-        if let Some(clock) = &mut self.clock {
-            clock.end(now);
-        }
-        if matches!(self.phase, Phase::Capturing(_)) {
-            out.push(Output::CaptureStop { checkpoint });
-        } else {
-            out.push(Output::Snapshot { barrier: run.barrier });
-        }
-        out.push(Output::Completed { checkpoint });
-        self.phase = Phase::Idle;
-        self.leave(checkpoint, out);
-        self.start_later(now, out);
-    }
-
-    fn abort(&mut self, now: Timestamp, n: CheckpointId, reason: AbortReason, out: &mut Outputs) {
-        self.leave(n, out);
-        out.push(Output::Abort { checkpoint: n, reason });
-        self.start_later(now, out);
-    }
-
-    /// Ends the running checkpoint, if one runs, and everything up to `n`.
-    fn leave(&mut self, n: CheckpointId, out: &mut Outputs) {
-        if let Phase::Capturing(run) = self.phase {
-            out.push(Output::CaptureAbort { checkpoint: run.checkpoint() });
-        }
-        self.phase = Phase::Idle;
-        self.aligned.clear();
-        out.extend(self.blocked.iter().map(|channel| Output::Resume { channel }));
-        self.blocked.clear();
-        self.current = self.current.max(Some(n));
-        self.done = self.done.max(Some(n));
-        self.abort_marks.retain(|&mark| mark > n);
-    }
-
-    fn start_later(&mut self, now: Timestamp, out: &mut Outputs) {
-        let later = self.later.take().filter(|later| Some(later.checkpoint) > self.current);
-        if let Some(later) = later
-            && self.open > 0
-        {
-            self.start(now, later, out);
-        }
-    }
-
-    fn begin_clock(&mut self, now: Timestamp) {
-        if let (Some(run), Some(clock)) = (self.running(), &mut self.clock) {
-            clock.begin(now, &run.barrier);
         }
     }
 
@@ -576,31 +386,11 @@ impl Run {
     }
 }
 
-impl Channel {
-    /// Where a barrier of `n` was inserted that has not been delivered.
-    fn inserted_at(&self, n: CheckpointId) -> Option<Position> {
-        match self.life {
-            Life::Ending { position, .. } => {
-                self.inserted.iter().any(|barrier| barrier.checkpoint == n).then_some(position)
-            }
-            Life::Open | Life::Closed => None,
-        }
-    }
-
-    fn announced_at(&self, n: CheckpointId) -> Option<Position> {
-        self.announced.filter(|&(announced, _)| announced == n).map(|(_, position)| position)
-    }
-}
-
-fn deadline(barrier: &Barrier) -> Option<Timestamp> {
+pub(super) fn deadline(barrier: &Barrier) -> Option<Timestamp> {
     let at = barrier.timestamp.saturating_add(barrier.options.timeout()?);
     (at < Timestamp::MAX).then_some(at)
 }
 
-fn is_past(barrier: &Barrier, now: Timestamp) -> bool {
+pub(super) fn is_past(barrier: &Barrier, now: Timestamp) -> bool {
     deadline(barrier).is_some_and(|at| now > at)
-}
-
-fn index_of(index: usize) -> ChannelIndex {
-    ChannelIndex(u32::try_from(index).expect("a task has fewer than 2^32 channels"))
 }

@@ -8,6 +8,7 @@
 //! Nothing here has a thread, clock, file or socket. Called by `task` only.
 
 pub mod capture;
+mod channel;
 mod channel_set;
 mod exact;
 mod machine;

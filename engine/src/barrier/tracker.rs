@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 
+use crate::barrier::channel::{Channel, Life, channel_index};
 use crate::barrier::channel_set::ChannelSet;
 use crate::barrier::machine::Config;
 use crate::barrier::message::{AbortReason, Input, Output, Outputs};
 use crate::barrier::report::{AlignmentClock, AlignmentReport};
 use crate::channel::event::Barrier;
+use crate::channel::options::CheckpointOptions;
 use crate::clock::Timestamp;
 use crate::id::{ChannelIndex, CheckpointId};
 
@@ -41,25 +43,10 @@ struct Entry {
     clock: AlignmentClock,
 }
 
-#[derive(Clone, Debug)]
-struct Channel {
-    life: Life,
-    ended: bool,
-    inserted: Vec<Barrier>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Open,
-    Ending { next: CheckpointId },
-    Closed,
-}
-
 impl Tracker {
     pub(super) fn new(config: Config) -> Self {
-        let channel = Channel { life: Life::Open, ended: false, inserted: Vec::new() };
         Self {
-            channels: vec![channel; config.channels],
+            channels: vec![Channel::new(); config.channels],
             open: config.channels,
             after_finish: config.after_finish,
             pending: VecDeque::with_capacity(PENDING_MAX),
@@ -77,8 +64,8 @@ impl Tracker {
                 self.barrier(now, channel, barrier, out);
             }
             Input::Cancel { channel, checkpoint } => self.cancel(now, channel, checkpoint, out),
-            Input::FinishNotice { channel, next, position: _ } => {
-                self.finish_notice(channel, next);
+            Input::FinishNotice { channel, next, position } => {
+                self.finish_notice(channel, Life::Ending { next, position });
             }
             Input::EndOfData { channel } => self.channels[channel.0 as usize].ended = true,
             Input::EndOfPartition { channel } => self.end_of_partition(now, channel, out),
@@ -161,7 +148,7 @@ impl Tracker {
                 let barrier = Barrier {
                     checkpoint: n,
                     timestamp: now,
-                    options: crate::channel::options::CheckpointOptions::at_least_once(),
+                    options: CheckpointOptions::at_least_once(),
                 };
                 self.follow(now, barrier);
                 if let Some(entry) = self.entry_mut(n) {
@@ -172,12 +159,12 @@ impl Tracker {
         }
     }
 
-    fn finish_notice(&mut self, channel: ChannelIndex, next: CheckpointId) {
+    fn finish_notice(&mut self, channel: ChannelIndex, ending: Life) {
         let state = &mut self.channels[channel.0 as usize];
-        if !self.after_finish || state.life == Life::Closed {
+        if !self.after_finish || state.is_closed() {
             return;
         }
-        state.life = Life::Ending { next };
+        state.life = ending;
         for entry in &self.pending {
             if !entry.aborted && !entry.seen.contains(channel) {
                 state.insert(entry.barrier);
@@ -187,10 +174,10 @@ impl Tracker {
 
     fn end_of_partition(&mut self, now: Timestamp, channel: ChannelIndex, out: &mut Outputs) {
         let state = &mut self.channels[channel.0 as usize];
-        if state.life == Life::Closed {
+        if state.is_closed() {
             return;
         }
-        state.life = Life::Closed;
+        state.close();
         let inserted = std::mem::take(&mut state.inserted);
         for barrier in inserted {
             self.count(now, barrier.checkpoint, channel, out);
@@ -231,10 +218,10 @@ impl Tracker {
             self.finish(now, index, out);
             return;
         }
-        for index in (0u32..).take(self.channels.len()) {
-            let channel = &self.channels[index as usize];
-            if channel.ended && channel.life != Life::Closed {
-                self.count(now, n, ChannelIndex(index), out);
+        for index in 0..self.channels.len() {
+            let channel = &self.channels[index];
+            if channel.ended && !channel.is_closed() {
+                self.count(now, n, channel_index(index), out);
             }
         }
     }
@@ -262,11 +249,11 @@ impl Tracker {
             aborted: false,
             clock: AlignmentClock::new(n),
         });
-        for index in (0u32..).take(self.channels.len()) {
-            let state = &mut self.channels[index as usize];
+        for index in 0..self.channels.len() {
+            let state = &mut self.channels[index];
             if state.insert(barrier) && state.ended {
                 let entry = self.pending.back_mut().expect("it was pushed above");
-                entry.seen.insert(ChannelIndex(index));
+                entry.seen.insert(channel_index(index));
                 entry.clock.begin(now, &barrier);
             }
         }
@@ -308,20 +295,6 @@ impl Tracker {
         assert!(self.taken <= self.latest, "a checkpoint was taken that was never seen");
         assert!(self.pending.len() <= PENDING_MAX);
         assert!(self.pending.iter().all(|entry| entry.seen.count() < entry.target));
-    }
-}
-
-impl Channel {
-    /// Puts a barrier right before EndOfPartition, if that is in the channel and none was sent or put.
-    fn insert(&mut self, barrier: Barrier) -> bool {
-        match self.life {
-            Life::Ending { next } if next <= barrier.checkpoint => {
-                self.inserted.push(barrier);
-                self.life = Life::Ending { next: CheckpointId(barrier.checkpoint.0 + 1) };
-                true
-            }
-            Life::Ending { .. } | Life::Open | Life::Closed => false,
-        }
     }
 }
 
