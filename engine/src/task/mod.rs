@@ -12,3 +12,7 @@ mod pace;
 pub use driver::{Progress, StepContext, Task, TaskOptions};
 pub use inputs::TaskInput;
 pub use message::{Mail, Report, ReportKind};
+//! task
+pub mod finish;
+#[cfg(test)]
+mod finish_tests;
