@@ -1,8 +1,10 @@
 //! The cursor with which a task captures one channel: a range that grows and never takes a buffer twice.
 //!
 //! It starts at the read position and ends at the barrier's position once that is known; until then it follows the tail
-//! the consumer has loaded. The task asks [`Capture::extend`] for the next range before it reads anything, so whatever
-//! is read later has been captured. One for each channel and running checkpoint.
+//! the consumer has loaded. The task asks [`Capture::extend`] for the next range after it has served the priority side and
+//! before it reads anything, so whatever is read later has been captured, and nothing behind a barrier is. When the
+//! capture stops, a channel whose end is known is extended to it; one without has been read up to its barrier.
+//! One for each channel and running checkpoint.
 
 use std::ops::Range;
 
@@ -38,6 +40,11 @@ impl Capture {
         let to = self.until.map_or(loaded, |until| until.min(loaded)).max(from);
         self.captured_to = to;
         from.0..to.0
+    }
+
+    /// Whether the end is known.
+    pub fn has_end(&self) -> bool {
+        self.until.is_some()
     }
 
     /// Whether all up to the known end was captured.

@@ -44,7 +44,7 @@ pub enum Input {
     FinishNotice {
         /// Where.
         channel: ChannelIndex,
-        /// One more than the highest barrier the producer put into the channel.
+        /// One more than the highest barrier or cancellation the producer put into the channel.
         next: CheckpointId,
         /// Where EndOfPartition stands.
         position: Position,
@@ -112,21 +112,21 @@ pub enum Output {
         /// Which checkpoint.
         checkpoint: CheckpointId,
     },
-    /// Capture `channel` up to `position`: what is loaded at once, the rest as it is loaded; then say
-    /// [`Input::CaptureReached`].
+    /// Capture `channel` up to `position`, in this step and each later one, after the priority side is served and before
+    /// anything is read; then say [`Input::CaptureReached`]. At [`Output::CaptureStop`] what is missing is taken first.
     CaptureUntil {
         /// Which channel.
         channel: ChannelIndex,
         /// The end of the range.
         position: Position,
     },
-    /// Capture `channel` up to the tail loaded, in this step (after its priority side is served) and each later one
-    /// before anything is read, until told otherwise. Never past an unserved priority entry's position.
+    /// Capture `channel` up to the tail loaded, in this step and each later one, after the priority side is served and
+    /// before anything is read, until told otherwise: so never past an unserved priority entry's position.
     CaptureLoaded {
         /// Which channel.
         channel: ChannelIndex,
     },
-    /// The input part is complete: every capture has its end.
+    /// The input part is complete: no capture grows any more.
     CaptureStop {
         /// Which checkpoint.
         checkpoint: CheckpointId,

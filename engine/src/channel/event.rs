@@ -55,7 +55,7 @@ pub enum Event {
     EndOfPartition,
     /// Priority, published before [`Event::EndOfPartition`] is: where it stands is the entry's position.
     FinishNotice {
-        /// One more than the highest barrier that stands in the channel.
+        /// One more than the highest barrier or cancellation the producer put into the channel.
         next: CheckpointId,
     },
     /// Measures how long a record takes from its source to here.

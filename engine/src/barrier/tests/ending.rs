@@ -200,6 +200,12 @@ fn ep_16_nothing_is_inserted_for_a_cancelled_checkpoint() {
     assert!(inserted(&rig, 1).is_empty());
     rig.run("p");
     assert_eq!((rig.triggered(), rig.aborted()), (vec![], vec![5]));
+    // The same while the cancellation is unread.
+    let mut rig = Rig::held(2, CheckpointOptions::unaligned());
+    rig.run("B1 x5,1 B1 Eq1 u5,0");
+    assert!(inserted(&rig, 1).is_empty() && rig.completed.is_empty());
+    rig.run("p");
+    assert_eq!((rig.completed.clone(), rig.aborted()), (vec![], vec![5]));
 }
 
 #[test]

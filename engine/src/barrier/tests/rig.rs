@@ -27,6 +27,8 @@ pub(super) struct Lane {
     pub(super) read: u64,
     pub(super) pushed: u64,
     pub(super) blocked: bool,
+    /// EndOfData was read.
+    pub(super) ended: bool,
     last_barrier: u64,
     capture: Option<Capture>,
 }
@@ -51,8 +53,9 @@ pub(super) struct Rig {
     pub(super) blocks: Vec<u32>,
     /// All outputs of the last input and of those it caused.
     pub(super) outputs: Outputs,
-    /// What was read of each channel, in order; data as its number.
+    /// What was read of each channel, in order; data as its number. Nothing is kept if `logs` is off.
     pub(super) log: Vec<(u32, String)>,
+    pub(super) logs: bool,
     capturing: Option<u64>,
 }
 
@@ -78,6 +81,7 @@ impl Rig {
             blocks: Vec::new(),
             outputs: Vec::new(),
             log: Vec::new(),
+            logs: true,
             capturing: None,
         }
     }
@@ -122,7 +126,7 @@ impl Rig {
                 self.overtake(channel, Barrier { options: barrier.options.timed_out(), ..barrier })
             }
             "a" => self.announce(channel, barrier),
-            "x" => self.lanes[channel].items.push_back(Item::Cancel(first)),
+            "x" => self.cancel(channel, first),
             "D" => self.lanes[channel].items.push_back(Item::EndOfData),
             "E" => self.lanes[channel].items.push_back(Item::EndOfPartition),
             "Eq" => self.end(channel),
@@ -170,14 +174,19 @@ impl Rig {
     }
 
     pub(super) fn announce(&mut self, channel: usize, barrier: Barrier) {
-        let lane = &mut self.lanes[channel];
-        let position = Position(lane.pushed);
-        let channel = index(channel);
-        lane.priority.push_back(Input::Announcement { channel, barrier, position });
+        let position = Position(self.lanes[channel].pushed);
+        self.announce_at(channel, barrier, position);
+    }
+
+    pub(super) fn announce_at(&mut self, channel: usize, barrier: Barrier, position: Position) {
+        let announcement = Input::Announcement { channel: index(channel), barrier, position };
+        self.lanes[channel].priority.push_back(announcement);
     }
 
     pub(super) fn cancel(&mut self, channel: usize, n: u64) {
-        self.lanes[channel].items.push_back(Item::Cancel(n));
+        let lane = &mut self.lanes[channel];
+        lane.last_barrier = lane.last_barrier.max(n);
+        lane.items.push_back(Item::Cancel(n));
     }
 
     pub(super) fn end_of_data(&mut self, channel: usize) {
@@ -235,26 +244,49 @@ impl Rig {
             Item::Data => {
                 let number = self.lanes[channel].read;
                 self.lanes[channel].read += 1;
-                self.log.push((index.0, format!("D{number}")));
+                self.note(index, "D", number);
                 self.feed(Input::Processed { bytes: 1 });
             }
             Item::Barrier(barrier) => {
-                self.log.push((index.0, format!("b{}", barrier.checkpoint)));
+                self.note(index, "b", barrier.checkpoint.0);
                 self.feed(Input::Barrier { channel: index, barrier });
             }
             Item::Cancel(n) => {
                 self.feed(Input::Cancel { channel: index, checkpoint: CheckpointId(n) });
             }
-            Item::EndOfData => self.feed(Input::EndOfData { channel: index }),
+            Item::EndOfData => {
+                self.lanes[channel].ended = true;
+                self.feed(Input::EndOfData { channel: index });
+            }
             Item::EndOfPartition => {
-                for barrier in self.machine.inserted(index) {
-                    self.log.push((index.0, format!("b{}", barrier.checkpoint)));
+                let inserted = self.machine.inserted(index).to_vec();
+                for barrier in inserted {
+                    self.note(index, "b", barrier.checkpoint.0);
                 }
-                self.log.push((index.0, "EOP".to_owned()));
+                if self.logs {
+                    self.log.push((index.0, "EOP".to_owned()));
+                }
                 self.feed(Input::EndOfPartition { channel: index });
             }
         }
         self.grow();
+    }
+
+    fn note(&mut self, channel: ChannelIndex, what: &str, number: u64) {
+        if self.logs {
+            self.log.push((channel.0, format!("{what}{number}")));
+        }
+    }
+
+    /// Serves one priority entry of `channel`, if there is one.
+    pub(super) fn serve_one(&mut self, channel: usize) {
+        if let Some(input) = self.lanes[channel].priority.pop_front() {
+            self.feed(input);
+        }
+    }
+
+    pub(super) fn has_priority(&self, channel: usize) -> bool {
+        !self.lanes[channel].priority.is_empty()
     }
 
     pub(super) fn feed(&mut self, input: Input) {
@@ -292,13 +324,17 @@ impl Rig {
             Output::CaptureUntil { channel, position } => {
                 let lane = &mut self.lanes[channel.0 as usize];
                 lane.capture.get_or_insert(Capture::new(Position(lane.read))).until(position);
-                self.grow_one(channel.0 as usize);
             }
             Output::CaptureLoaded { channel } => {
                 let lane = &mut self.lanes[channel.0 as usize];
                 lane.capture = Some(Capture::new(Position(lane.read)));
             }
             Output::CaptureStop { checkpoint } => {
+                for channel in 0..self.lanes.len() {
+                    if self.lanes[channel].capture.as_ref().is_some_and(Capture::has_end) {
+                        self.grow_one(channel);
+                    }
+                }
                 assert_eq!(self.capturing.take(), Some(checkpoint.0));
                 self.drop_captures();
             }
