@@ -16,3 +16,4 @@ pub use message::{Mail, Report, ReportKind};
 pub mod finish;
 #[cfg(test)]
 mod finish_tests;
+pub mod snapshot;
