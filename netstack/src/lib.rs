@@ -12,3 +12,6 @@ pub mod pool;
 pub mod ring;
 pub mod segment;
 mod sync;
+
+#[cfg(all(test, loom))]
+mod models;

@@ -12,7 +12,9 @@
 //! from then on. Called by `lane` only.
 #![expect(unsafe_code, reason = "slots are moved in and out by position, checked by loom")]
 
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering::*, Site, UnsafeCell, is_weakened, order};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, Ordering::*, Site, UnsafeCell, is_model_failing, is_weakened, order,
+};
 use std::{fmt, mem::MaybeUninit};
 
 /// Makes a ring for at least `capacity` values and `priority_capacity` priority values of a moment.
@@ -72,6 +74,9 @@ struct ConsumerLine {
 
 impl<T, P> Drop for Shared<T, P> {
     fn drop(&mut self) {
+        if is_model_failing() {
+            return;
+        }
         // Relaxed: both ends are gone, and the last `Arc` has synchronised with both.
         self.data.drop_range(self.consumer.head.load(Relaxed), self.producer.tail.load(Relaxed));
         self.priority.drop_range(
@@ -308,7 +313,7 @@ impl<T, P> RingConsumer<T, P> {
 
     /// Drops what is queued and leaves this side to the producer. Only dropping may follow.
     pub(crate) fn close(&mut self) {
-        if self.has_left {
+        if self.has_left || is_model_failing() {
             return;
         }
         self.has_left = true;

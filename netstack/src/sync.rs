@@ -89,6 +89,13 @@ pub(crate) fn fence(_site: Site) {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// True while loom unwinds a model that failed: its cells must not be touched again then.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn is_model_failing() -> bool {
+    false
+}
+
 /// loom's cell interface over the plain cell.
 #[cfg(not(loom))]
 #[derive(Debug)]
@@ -114,7 +121,7 @@ impl<T> UnsafeCell<T> {
 }
 
 #[cfg(loom)]
-pub(crate) use weakening::{fence, is_weakened, order};
+pub(crate) use weakening::{fence, is_model_failing, is_weakened, order};
 
 #[cfg(loom)]
 pub(crate) mod weakening {
@@ -135,6 +142,10 @@ pub(crate) mod weakening {
 
     pub(crate) fn is_weakened(site: Site) -> bool {
         WEAKENED.get() == Some(site)
+    }
+
+    pub(crate) fn is_model_failing() -> bool {
+        std::thread::panicking()
     }
 
     pub(crate) fn order(site: Site, strong: Ordering) -> Ordering {
