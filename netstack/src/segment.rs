@@ -16,7 +16,7 @@
 
 use crate::{
     parker::Waiter,
-    sync::{Arc, AtomicPtr, AtomicUsize, Ordering::*, Site, UnsafeCell, order},
+    sync::{Arc, AtomicPtr, AtomicUsize, Ordering::*, Site, UnsafeCell, acquire_release, order},
 };
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
@@ -107,7 +107,8 @@ impl Home {
 
     /// Ends recycling: what came back is freed, and so is what comes back from now on.
     pub(crate) fn close(&self) {
-        let top = self.returned.swap(CLOSED, Acquire);
+        // Acquire pairs with the Release in `push_returned`.
+        let top = self.returned.swap(CLOSED, order(Site::ReturnedClose, Acquire));
         // SAFETY: the swap made us the only one to know this stack.
         unsafe { unstack(top, drop) };
     }
@@ -320,7 +321,7 @@ impl Drop for SealedSegment {
     #[inline]
     fn drop(&mut self) {
         // Release: our reads come before the reuse; Acquire: so do those of the handles that went before.
-        let decrement = order(Site::RefsDecrement, AcqRel);
+        let decrement = acquire_release(Site::RefsAcquire, Site::RefsRelease);
         if self.header().refs.fetch_sub(1, decrement) == 1 {
             // SAFETY: this was the last handle.
             unsafe { give_back(self.header) }

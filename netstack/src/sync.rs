@@ -52,12 +52,16 @@ pub(crate) enum Site {
     ProducerGoneStore,
     /// `ring`: the consumer learns that nothing more comes.
     ProducerGoneLoad,
-    /// `segment`: a reference is given up.
-    RefsDecrement,
+    /// `segment`: a reader is done when it gives up its reference.
+    RefsRelease,
+    /// `segment`: whoever gives up the last reference knows that all readers are done.
+    RefsAcquire,
     /// `segment`: a segment is pushed onto its home's stack.
     ReturnedPush,
     /// `segment`: the owner takes what was returned.
     ReturnedTake,
+    /// `segment`: the owner leaves and takes what was returned.
+    ReturnedClose,
     /// `parker`: between publishing something and looking whether the peer is parked.
     WakeFence,
     /// `parker`: between setting `parked` and looking for work again.
@@ -73,6 +77,13 @@ pub(crate) enum Site {
 #[inline(always)]
 pub(crate) const fn order(_site: Site, strong: Ordering) -> Ordering {
     strong
+}
+
+/// Both orderings of a read-modify-write, unless a model weakens one of them.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn acquire_release(_acquire: Site, _release: Site) -> Ordering {
+    Ordering::AcqRel
 }
 
 /// True if a model weakens `site`.
@@ -121,7 +132,7 @@ impl<T> UnsafeCell<T> {
 }
 
 #[cfg(loom)]
-pub(crate) use weakening::{fence, is_model_failing, is_weakened, order};
+pub(crate) use weakening::{acquire_release, fence, is_model_failing, is_weakened, order};
 
 #[cfg(loom)]
 pub(crate) mod weakening {
@@ -150,6 +161,14 @@ pub(crate) mod weakening {
 
     pub(crate) fn order(site: Site, strong: Ordering) -> Ordering {
         if is_weakened(site) { Ordering::Relaxed } else { strong }
+    }
+
+    pub(crate) fn acquire_release(acquire: Site, release: Site) -> Ordering {
+        match WEAKENED.get() {
+            Some(site) if site == acquire => Ordering::Release,
+            Some(site) if site == release => Ordering::Acquire,
+            _ => Ordering::AcqRel,
+        }
     }
 
     pub(crate) fn fence(site: Site) {
