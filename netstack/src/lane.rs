@@ -16,6 +16,9 @@
 mod consumer;
 mod producer;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 pub use consumer::{Consumer, Next};
 pub use producer::Producer;
 

@@ -143,8 +143,64 @@ impl Waiter {
         }
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_declared(&self) -> bool {
+        self.is_waiting.load(Relaxed)
+    }
+
     /// The waker itself, for what the thread must learn whether it waits or not.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicUsize;
+
+    #[test]
+    fn two_threads_wake_each_other_in_turn() {
+        const ROUNDS: usize = 2_000;
+        let turn = Arc::new(AtomicUsize::new(0));
+        let (even, wake_even) = parker();
+        let (odd, wake_odd) = parker();
+        let play = |parker: Parker, peer: Waker, first: usize| {
+            let turn = Arc::clone(&turn);
+            move || {
+                for round in (first..ROUNDS).step_by(2) {
+                    while turn.load(Acquire) != round {
+                        parker.park(None, || turn.load(Acquire) == round);
+                    }
+                    turn.store(round + 1, Release);
+                    peer.wake();
+                }
+            }
+        };
+        let playing = thread::spawn(play(odd, wake_even, 1));
+        play(even, wake_odd, 0)();
+        playing.join().unwrap();
+        assert_eq!(turn.load(Relaxed), ROUNDS);
+    }
+
+    #[test]
+    fn who_finds_work_or_has_a_timeout_does_not_sleep_for_ever() {
+        let (parker, waker) = parker();
+        let mut has_looked = false;
+        parker.park(None, || {
+            has_looked = true;
+            true
+        });
+        parker.park(Some(Duration::ZERO), || false);
+        waker.wake();
+        Waker::noop().wake();
+        assert!(has_looked);
+    }
+
+    #[test]
+    fn a_parker_belongs_to_the_thread_that_first_used_it() {
+        let (parker, _waker) = parker();
+        parker.park(None, || true);
+        assert!(thread::spawn(move || parker.park(None, || true)).join().is_err());
     }
 }

@@ -198,3 +198,134 @@ impl Drop for Pool {
         self.home.close();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::segment::SPARE;
+
+    fn small(segments: usize) -> Pool {
+        let options = PoolOptions { segment_bytes: 64, segments, emission_bytes_max: 256 };
+        Pool::new(options, Waker::noop())
+    }
+
+    fn fill(mut builder: BufferBuilder, bytes: &[u8]) -> Buffer {
+        builder.unfilled_mut()[..bytes.len()].copy_from_slice(bytes);
+        builder.advance(bytes.len());
+        builder.seal(0).expect("it isn't empty")
+    }
+
+    #[test]
+    fn the_same_segment_comes_back() {
+        let mut pool = small(1);
+        let first = fill(pool.take(8).unwrap(), b"first");
+        let address = first.as_slice().as_ptr();
+        assert!(!pool.is_available());
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        assert!(pool.is_available());
+        let second = fill(pool.take(8).unwrap(), b"second");
+        assert_eq!(second.as_slice(), b"second");
+        assert_eq!(second.as_slice().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_segment_comes_back_with_its_last_reference() {
+        let mut pool = small(1);
+        let first = fill(pool.take(8).unwrap(), b"x");
+        let second = first.clone();
+        drop(first);
+        assert!(!pool.is_available());
+        assert_eq!(second.as_slice(), b"x");
+        drop(second);
+        assert!(pool.idle());
+    }
+
+    #[test]
+    fn buffers_are_aligned_and_have_spare_bytes_behind_them() {
+        let mut pool = small(3);
+        for _ in 0..4 {
+            let builder = pool.take(64).unwrap();
+            assert_eq!(builder.reserve(64).unwrap().as_ptr().addr() % 128, 0);
+            assert!(builder.reserve(65).is_none());
+            let buffer = fill(builder, &[7; 64]);
+            assert_eq!(buffer.as_slice().len(), 64);
+            assert_eq!(buffer.as_padded_slice().len(), 64 + SPARE);
+            assert_eq!(&buffer.as_padded_slice()[64..], [0; SPARE]);
+        }
+    }
+
+    #[test]
+    fn overdraft_has_a_limit_and_is_repaid_before_the_next_batch() {
+        let mut pool = small(2);
+        let mut taken: Vec<_> = (0..2 + 4).map(|_| pool.take(1).unwrap()).collect();
+        assert_eq!(pool.overdraft_bytes(), 256);
+        assert_eq!(pool.take(1).unwrap_err(), PoolExhausted { limit: 256 });
+        taken.remove(0);
+        assert!(!pool.is_available(), "one segment is free, but four are owed");
+        taken.truncate(4);
+        assert_eq!(pool.overdraft_bytes(), 3 * 64);
+        taken.truncate(1);
+        assert!(pool.is_available());
+        taken.clear();
+        assert!(pool.idle());
+    }
+
+    #[test]
+    fn what_is_larger_than_a_segment_gets_its_own_size() {
+        let mut pool = small(2);
+        let builder = pool.take(200).unwrap();
+        assert_eq!(builder.capacity(), 200);
+        assert!(!pool.is_available(), "more is in flight than the share of 128 bytes");
+        assert!(pool.take(usize::MAX).is_err());
+        drop(builder);
+        assert!(pool.is_available() && pool.idle());
+    }
+
+    #[test]
+    fn a_builder_advances_only_over_what_it_has() {
+        let mut builder = small(1).take(1).unwrap();
+        builder.advance(64);
+        assert_eq!((builder.room(), builder.len()), (0, 64));
+        assert!(std::thread::spawn(move || builder.advance(1)).join().is_err());
+        let mut closed = BufferBuilder::closed();
+        assert!(closed.reserve(0).is_none());
+        assert!(closed.seal(0).is_none());
+        assert!(std::thread::spawn(move || closed.advance(0)).join().is_err());
+    }
+
+    #[test]
+    fn bytes_outlive_the_pool_without_being_copied() {
+        let mut pool = small(1);
+        let home = Arc::downgrade(&pool.home);
+        let buffer = fill(pool.take(8).unwrap(), b"bytes");
+        let address = buffer.as_slice().as_ptr();
+        let bytes = buffer.into_bytes();
+        drop(pool);
+        let tail = bytes.slice(1..);
+        drop(bytes);
+        assert_eq!(&tail[..], b"ytes");
+        assert_eq!(tail.as_ptr().addr(), address.addr() + 1);
+        assert!(home.upgrade().is_some());
+        drop(tail);
+        assert!(home.upgrade().is_none(), "the memory is freed with the last reference");
+    }
+
+    #[test]
+    fn the_owner_is_woken_only_if_it_waits() {
+        let (parker, waker) = crate::parker::parker();
+        let options = PoolOptions { segment_bytes: 64, segments: 1, emission_bytes_max: 0 };
+        let mut pool = Pool::new(options, waker);
+        let waiter = Arc::clone(&pool.waiter);
+        let buffer = fill(pool.take(8).unwrap(), b"x");
+        assert!(!waiter.is_declared());
+        assert!(!pool.is_available());
+        assert!(waiter.is_declared());
+        let releasing = std::thread::spawn(move || drop(buffer));
+        while !pool.is_available() {
+            parker.park(None, || pool.is_available());
+        }
+        assert!(!waiter.is_declared());
+        releasing.join().unwrap();
+    }
+}

@@ -407,3 +407,111 @@ impl<T> Slots<T> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread};
+
+    #[test]
+    fn values_keep_their_order_round_and_round() {
+        let (mut producer, mut consumer) = ring::<u64, ()>(4, 1);
+        for start in 0..10 {
+            for value in 0..3 {
+                producer.push(start * 3 + value).unwrap();
+            }
+            consumer.refresh();
+            for value in 0..3 {
+                assert_eq!(consumer.pop(), Some(start * 3 + value));
+            }
+            assert_eq!(consumer.pop(), None);
+        }
+        assert_eq!((producer.tail(), consumer.head()), (30, 30));
+    }
+
+    #[test]
+    fn a_full_ring_gives_the_value_back_until_one_is_taken() {
+        let (mut producer, mut consumer) = ring::<u64, u64>(2, 1);
+        assert_eq!(producer.push(1), Ok(()));
+        assert_eq!(producer.push(2), Ok(()));
+        assert_eq!(producer.push(3), Err(3));
+        assert_eq!(producer.push_priority(4), Ok(()));
+        assert_eq!(producer.push_priority(5), Err(5));
+        consumer.refresh();
+        assert_eq!((consumer.pop(), consumer.pop_priority()), (Some(1), Some(4)));
+        assert_eq!(producer.push(3), Ok(()));
+        assert_eq!(producer.push_priority(5), Ok(()));
+    }
+
+    #[test]
+    fn peeking_takes_nothing() {
+        let (mut producer, mut consumer) = ring::<u64, ()>(4, 1);
+        for value in 0..6 {
+            if value >= 2 {
+                consumer.refresh();
+                assert_eq!(consumer.pop(), Some(value - 2));
+            }
+            producer.push(value).unwrap();
+        }
+        let mut seen = Vec::new();
+        consumer.peek(u64::MAX, |position, value| seen.push((position, *value)));
+        assert_eq!(seen, [(4, 4), (5, 5)]);
+        consumer.peek(4, |_, _| unreachable!("it is taken already"));
+        assert_eq!(consumer.pop(), Some(4));
+    }
+
+    #[test]
+    fn either_end_may_go_with_values_queued() {
+        let value = Arc::new(());
+        for consumer_goes_first in [true, false] {
+            let (mut producer, mut consumer) = ring::<Arc<()>, Arc<()>>(4, 4);
+            for _ in 0..3 {
+                producer.push(Arc::clone(&value)).unwrap();
+                producer.push_priority(Arc::clone(&value)).unwrap();
+            }
+            consumer.refresh();
+            drop(consumer.pop());
+            assert_eq!(Arc::strong_count(&value), 6);
+            if consumer_goes_first {
+                drop(consumer);
+                assert_eq!(Arc::strong_count(&value), 1);
+                assert!(producer.is_closed());
+                for _ in 0..10 {
+                    producer.push(Arc::clone(&value)).unwrap();
+                    producer.push_priority(Arc::clone(&value)).unwrap();
+                }
+                assert_eq!((producer.tail(), Arc::strong_count(&value)), (13, 1));
+            } else {
+                drop(producer);
+                assert!(consumer.is_closed());
+                assert!(consumer.pop().is_some());
+            }
+        }
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn two_threads_hand_over_everything_in_order() {
+        const VALUES: u64 = 100_000;
+        let (mut producer, mut consumer) = ring::<u64, ()>(8, 1);
+        let pushing = thread::spawn(move || {
+            for value in 0..VALUES {
+                while producer.push(value).is_err() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < VALUES {
+            consumer.refresh();
+            match consumer.pop() {
+                Some(value) => {
+                    assert_eq!(value, expected);
+                    expected += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+        pushing.join().unwrap();
+    }
+}
