@@ -71,7 +71,8 @@ impl BufferBuilder {
     }
 
     /// Bytes left.
-    pub fn room(&self) -> usize {
+    #[inline(always)]
+    pub const fn room(&self) -> usize {
         self.cursor.room()
     }
 

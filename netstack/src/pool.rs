@@ -110,7 +110,7 @@ impl Pool {
     /// Takes memory for at least `bytes_min` bytes: a free segment, or else overdraft.
     ///
     /// # Errors
-    /// If overdraft would exceed `emission_bytes_max`.
+    /// If overdraft would exceed `emission_bytes_max`, or there is no memory for it.
     #[cold]
     pub fn take(&mut self, bytes_min: usize) -> Result<BufferBuilder, PoolExhausted> {
         if bytes_min <= self.segment_bytes {
@@ -148,8 +148,9 @@ impl Pool {
         if total > self.emission_bytes_max {
             return Err(exhausted);
         }
+        let segment = Segment::overdraft(capacity, &self.home).ok_or(exhausted)?;
         self.overdraft_taken = self.overdraft_taken.wrapping_add(capacity);
-        Ok(BufferBuilder::open(Segment::overdraft(capacity, &self.home)))
+        Ok(BufferBuilder::open(segment))
     }
 
     #[cold]
@@ -278,6 +279,9 @@ mod tests {
         assert_eq!(builder.capacity(), 200);
         assert!(!pool.is_available(), "more is in flight than the share of 128 bytes");
         assert!(pool.take(usize::MAX).is_err());
+        let unbounded =
+            PoolOptions { segment_bytes: 8, segments: 1, emission_bytes_max: usize::MAX };
+        assert!(Pool::new(unbounded, Waker::noop()).take(isize::MAX as usize - 8).is_err());
         drop(builder);
         assert!(pool.is_available() && pool.idle());
     }

@@ -1,13 +1,13 @@
 //! Ref-counted memory of fixed size: what every record between two tasks is written into.
 //!
-//! A segment is a header, `capacity` payload bytes and [`SPARE`] bytes behind them:
+//! A segment is a header, `capacity` payload bytes and `SPARE` bytes behind them:
 //! ```text
 //! | header, 128 bytes | payload: capacity bytes, 128-byte aligned | SPARE | to the next multiple of 128 |
 //! ```
 //! All bytes are initialised from the start: slabs are mapped or allocated zeroed, and nobody can write anything
-//! uninitialised without breaking the contract of the raw cursor. A [`Segment`] is the only handle to its memory
-//! and may write; [`Segment::seal`] turns it into [`SealedSegment`]s, which only read. The last one to go gives the
-//! segment back to its [`Home`] from whatever thread it is on: it pushes it onto an intrusive stack, and the owner
+//! uninitialised without breaking the contract of the raw cursor. A `Segment` is the only handle to its memory
+//! and may write; `Segment::seal` turns it into `SealedSegment`s, which only read. The last one to go gives the
+//! segment back to its `Home` from whatever thread it is on: it pushes it onto an intrusive stack, and the owner
 //! takes the whole stack with one swap, so that no element is compared after it was popped (no ABA). Each segment
 //! carries one share of its home, so the slab outlives every handle.
 //!
@@ -75,7 +75,8 @@ impl Home {
         capacity: usize,
         waiter: Arc<Waiter>,
     ) -> (Arc<Self>, Vec<Segment>) {
-        let stride = segment_layout(capacity).size();
+        assert!(count > 0, "a home has segments");
+        let stride = segment_layout(capacity).expect("a segment fits into memory").size();
         let slab = Slab::new(stride.checked_mul(count).expect("a pool fits into memory"));
         let start = slab.start();
         let home = Arc::new(Self {
@@ -105,10 +106,11 @@ impl Home {
         }
     }
 
-    /// Ends recycling: what came back is freed, and so is what comes back from now on.
+    /// Ends recycling: what came back is freed, and so is what comes back from then on. The owner's last call.
     pub(crate) fn close(&self) {
         // Acquire pairs with the Release in `push_returned`.
         let top = self.returned.swap(CLOSED, order(Site::ReturnedClose, Acquire));
+        assert!(top != CLOSED, "an owner leaves once");
         // SAFETY: the swap made us the only one to know this stack.
         unsafe { unstack(top, drop) };
     }
@@ -175,18 +177,17 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Allocates a segment that is freed, not recycled.
-    pub(crate) fn overdraft(capacity: usize, home: &Arc<Home>) -> Self {
-        let layout = segment_layout(capacity);
+    /// Allocates a segment that is freed, not recycled; `None` if there is no memory for it.
+    pub(crate) fn overdraft(capacity: usize, home: &Arc<Home>) -> Option<Self> {
+        let layout = segment_layout(capacity)?;
         // SAFETY: the layout holds at least a header, so its size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         // SAFETY: the fresh allocation has the layout of one segment, zeroed, and is used by nobody else.
-        unsafe { Self::init(memory, capacity, Arc::clone(home), true) }
+        Some(unsafe { Self::init(memory, capacity, Arc::clone(home), true) })
     }
 
     /// # Safety
-    /// `memory` is aligned to [`ALIGN`], has the size of `segment_layout(capacity)`, is zeroed, and the caller's.
+    /// `memory` has the layout of `segment_layout(capacity)`, is zeroed, and the caller's.
     unsafe fn init(
         memory: NonNull<u8>,
         capacity: usize,
@@ -340,10 +341,11 @@ unsafe fn give_back(header: NonNull<Header>) {
     let waiter = Arc::clone(&fields.home.waiter);
     if fields.is_overdraft {
         let capacity = fields.capacity;
+        let layout = segment_layout(capacity).expect("it was allocated with this layout");
         // SAFETY: the share is read out once: the header is freed right below.
         let home = unsafe { ptr::read(&raw const fields.home) };
         // SAFETY: an overdraft segment was allocated with this layout, and its last handle is gone.
-        unsafe { dealloc(header.cast().as_ptr(), segment_layout(capacity)) };
+        unsafe { dealloc(header.cast().as_ptr(), layout) };
         home.overdraft_returned.fetch_add(capacity, Relaxed);
         drop(ManuallyDrop::into_inner(home));
     } else {
@@ -411,10 +413,10 @@ fn payload(header: NonNull<Header>) -> NonNull<u8> {
     unsafe { header.cast::<u8>().add(HEADER_BYTES) }
 }
 
-/// Size and alignment of one segment; the size is a multiple of the alignment.
-fn segment_layout(capacity: usize) -> Layout {
-    let bytes = capacity.checked_add(HEADER_BYTES + SPARE).expect("a segment fits into memory");
-    Layout::from_size_align(bytes, ALIGN).expect("a segment fits into memory").pad_to_align()
+/// Size and alignment of one segment, if memory can hold it; the size is a multiple of the alignment.
+fn segment_layout(capacity: usize) -> Option<Layout> {
+    let bytes = capacity.checked_add(HEADER_BYTES + SPARE)?;
+    Layout::from_size_align(bytes, ALIGN).ok().map(|layout| layout.pad_to_align())
 }
 
 /// The memory of all segments of a home: an anonymous mapping where there is one, else from the heap.

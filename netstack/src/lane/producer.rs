@@ -97,6 +97,13 @@ impl<E: Copy + Send> Producer<E> {
         self.builder.advance(bytes);
     }
 
+    /// Bytes the open buffer has left: so many can be written and advanced over at once, after a
+    /// [`Producer::reserve`] of that many.
+    #[inline(always)]
+    pub const fn room(&self) -> usize {
+        self.builder.room()
+    }
+
     /// Copies one record into the stream.
     ///
     /// # Errors

@@ -311,6 +311,97 @@ fn a_gone_producer_leaves_what_it_published() {
     assert_eq!(all(&mut consumer), [records(0, b"a")]);
 }
 
+/// What was written, in order: a record by its number, an event by its number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Written {
+    Record(u32),
+    Event(u32),
+}
+
+fn append(seen: &mut Vec<Written>, slot: &Slot<u32>) {
+    match slot {
+        Slot::Event(event) => seen.push(Written::Event(*event)),
+        Slot::Buffer(buffer) => {
+            // A record is its number, repeated.
+            let words =
+                buffer.as_slice().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+            let mut numbers = Vec::from_iter(words);
+            numbers.dedup();
+            seen.extend(numbers.into_iter().map(Written::Record));
+        }
+    }
+}
+
+/// Random steps of both ends, with readers that hold on to buffers, far into the backlog and back.
+#[test]
+fn random_steps_keep_the_order_and_every_cut_exact() {
+    for seed in 1..=200_u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut random = |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        let (mut producer, mut consumer) = channel::<u32>(options(1 + seed as usize % 3));
+        let (mut written, mut seen, mut cuts) = (Vec::new(), Vec::new(), VecDeque::new());
+        let mut held = VecDeque::new();
+        let (mut is_ended, pace) = (false, random(8));
+        for step in 0..2_000_u32 {
+            let is_last = step >= 500;
+            match if is_last { 7 } else { random(8 + pace) } {
+                0 | 1 => {
+                    let bytes = step.to_le_bytes().repeat(1 + random(30) as usize);
+                    if producer.overdraft_bytes() < 32 * 64 {
+                        producer.write(&bytes).unwrap();
+                        written.push(Written::Record(step));
+                    }
+                }
+                2 => producer.flush(),
+                3 => {
+                    producer.push_event(step);
+                    written.push(Written::Event(step));
+                }
+                4 if producer.try_push_event(step).is_some() => {
+                    written.push(Written::Event(step));
+                }
+                5 => {
+                    producer.push_priority(step);
+                    cuts.push_back((step, written.clone()));
+                }
+                6 => drop(held.pop_front()),
+                _ => {
+                    if is_last && !producer.is_finished() {
+                        producer.finish(u32::MAX, 0);
+                        cuts.push_back((u32::MAX, written.clone()));
+                    }
+                    producer.is_ready();
+                    match consumer.next() {
+                        Next::Priority(Priority { event, position }) => {
+                            let mut cut = seen.clone();
+                            consumer.peek_until(position, |_, slot| append(&mut cut, slot));
+                            assert_eq!(Some((event, cut)), cuts.pop_front(), "seed {seed}");
+                        }
+                        Next::Slot { slot, .. } => {
+                            append(&mut seen, &slot);
+                            held.push_back(slot);
+                            held.truncate(random(4) as usize);
+                        }
+                        Next::End { .. } => is_ended = true,
+                        Next::Empty => {}
+                    }
+                }
+            }
+            // No entry behind a cut comes before its priority entry.
+            assert!(cuts.front().is_none_or(|(_, cut)| seen.len() <= cut.len()), "seed {seed}");
+        }
+        held.clear();
+        assert!(is_ended && cuts.is_empty(), "seed {seed}");
+        assert_eq!(seen, written, "seed {seed}");
+        assert!(producer.is_ready() && producer.is_idle(), "seed {seed}");
+    }
+}
+
 /// Both threads park whenever they can't go on, so this also shows that no wake-up is missing, on one core too.
 #[test]
 fn two_threads_hand_over_all_records_in_order() {
