@@ -67,6 +67,7 @@ models! {
         ProducerGoneStore loom_release_of_producer_gone_is_needed "what it pushed is visible",
         ProducerGoneLoad loom_acquire_of_producer_gone_is_needed "what it pushed is visible",
     ];
+    lane_consumer_leaves: loom_no_segment_stays_with_a_consumer_that_left, [];
     cut: loom_a_priority_entry_cuts_exactly, [
         TailBeforePriorityTail loom_tail_before_priority_tail_is_needed "data behind the barrier came first",
         TailStore loom_release_of_tail_is_needed_for_a_cut "Causality violation",
@@ -178,6 +179,18 @@ fn small_lane() -> LaneOptions {
         producer: Waker::noop(),
         consumer: Waker::noop(),
     }
+}
+
+/// The only segment is pushed while the consumer goes: one of the two must release it.
+fn lane_consumer_leaves(weakened: Option<Site>) {
+    explore(weakened, || {
+        let (mut producer, consumer) = channel::<u64>(small_lane());
+        producer.write(&[1]).expect("a segment is free");
+        let leaving = thread::spawn(move || drop(consumer));
+        producer.flush();
+        leaving.join().expect("no panic");
+        assert!(producer.is_ready());
+    });
 }
 
 const BARRIER: u64 = 7;

@@ -173,9 +173,8 @@ impl<E: Copy + Send> Producer<E> {
         assert!(position <= self.position(), "a cut lies within what was pushed");
         let entry = Priority { event, position };
         self.drain_backlog();
-        // It may pass in-band entries that wait, if everything before its position has been published,
-        // but not another priority entry.
-        let may_pass = position <= self.ring.tail() && !self.is_priority_pending();
+        // It may pass what waits, if everything before its position has been published.
+        let may_pass = position <= self.ring.tail() && !self.is_cut_pending(position);
         if may_pass && self.ring.push_priority(entry).is_ok() {
             self.consumer.wake();
         } else {
@@ -331,8 +330,12 @@ impl<E: Copy + Send> Producer<E> {
         }
     }
 
-    fn is_priority_pending(&self) -> bool {
-        self.backlog.iter().any(|pending| matches!(pending, Pending::Priority(_)))
+    /// True if a priority entry for this position or an earlier one waits.
+    fn is_cut_pending(&self, position: u64) -> bool {
+        self.backlog.iter().any(|pending| match pending {
+            Pending::Entry(_) => false,
+            Pending::Priority(entry) => entry.position <= position,
+        })
     }
 
     fn forget_taken_events(&mut self) {

@@ -274,6 +274,19 @@ fn priority_entries_beyond_the_room_wait_in_order() {
 }
 
 #[test]
+fn a_promotion_does_not_wait_for_later_cuts() {
+    let (mut producer, mut consumer) = channel(options(1));
+    let position = producer.push_event(BARRIER);
+    for byte in 0..20 {
+        producer.write(&[byte; 64]).unwrap();
+    }
+    producer.push_priority(BARRIER + 1);
+    assert_eq!(next(&mut consumer), Some(Seen::Event(0, BARRIER)), "the later cut waits");
+    producer.push_priority_at(BARRIER, position);
+    assert_eq!(next(&mut consumer), Some(Seen::Priority(BARRIER, 0)));
+}
+
+#[test]
 fn an_emission_has_a_limit() {
     let (mut producer, _consumer) = channel::<u32>(options(2));
     let error = (0..1000).find_map(|_| producer.write(&[0; 64]).err()).expect("it has a limit");
@@ -375,7 +388,9 @@ fn random_steps_keep_the_order_and_every_cut_exact() {
                         producer.finish(u32::MAX, 0);
                         cuts.push_back((u32::MAX, written.clone()));
                     }
-                    producer.is_ready();
+                    if is_last || random(2) == 0 {
+                        producer.is_ready();
+                    }
                     match consumer.next() {
                         Next::Priority(Priority { event, position }) => {
                             let mut cut = seen.clone();
