@@ -16,6 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::sum::Sum;
 use crate::id::{ChannelIndex, KeyGroup, SubtaskId, VertexId};
 
 /// Length of a block's header.
@@ -112,7 +113,7 @@ impl BlockOrigin {
     }
 }
 
-/// Names one run of blocks in one file of a snapshot.
+/// Names one run of blocks in one file of a snapshot, or several that lie back to back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRef {
     /// The file: `data-0`, or `shared/…` for one that several checkpoints use.
@@ -123,6 +124,19 @@ pub struct BlockRef {
     pub length: u64,
     /// CRC32C of all these bytes.
     pub crc: u32,
+}
+
+impl BlockRef {
+    /// Takes in `next` if it lies right behind in the same file, so that both are read as one.
+    pub fn join(&mut self, next: &Self) -> bool {
+        let follows = self.file == next.file && self.offset + self.length == next.offset;
+        if follows {
+            let mut sum = Sum { bytes: self.length, crc: self.crc };
+            sum.join(Sum { bytes: next.length, crc: next.crc });
+            (self.length, self.crc) = (sum.bytes, sum.crc);
+        }
+        follows
+    }
 }
 
 /// A block's header.
@@ -243,30 +257,6 @@ fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % 8
 }
 
-/// CRC32C over bytes that come piece by piece, with their count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
-    /// How many bytes.
-    pub(crate) bytes: u64,
-    /// Their CRC32C.
-    pub(crate) crc: u32,
-}
-
-impl Sum {
-    /// Adds `bytes`.
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.crc = crc32c::crc32c_append(self.crc, bytes);
-        self.bytes += bytes.len() as u64;
-    }
-
-    /// Adds `more` bytes of which only the sum is known.
-    pub(crate) fn join(&mut self, more: Self) {
-        let bytes = usize::try_from(more.bytes).expect("64-bit lengths: usize is as wide");
-        self.crc = crc32c::crc32c_combine(self.crc, more.crc, bytes);
-        self.bytes += more.bytes;
-    }
-}
-
 /// Header and sum of a block whose payload lies before us, so that the payload is summed only once.
 pub(crate) fn seal(
     origin: BlockOrigin,
@@ -275,7 +265,7 @@ pub(crate) fn seal(
     payload: &[u8],
 ) -> (BlockHead, [u8; BLOCK_HEAD_BYTES], Sum) {
     assert!(payload.len() <= BLOCK_PAYLOAD_MAX, "payloads are cut before they are sealed");
-    let payload_sum = Sum { bytes: payload.len() as u64, crc: crc32c::crc32c(payload) };
+    let payload_sum = Sum::of(payload);
     let head = BlockHead {
         origin,
         is_first: place == 0,
@@ -285,8 +275,7 @@ pub(crate) fn seal(
         payload_crc: payload_sum.crc,
     };
     let bytes = head.encode();
-    let mut sum = Sum::default();
-    sum.add(&bytes);
+    let mut sum = Sum::of(&bytes);
     sum.join(payload_sum);
     sum.add(&ZEROS[..head.padding_bytes()]);
     (head, bytes, sum)

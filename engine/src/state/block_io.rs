@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::block::{
-    BLOCK_HEAD_BYTES, BLOCK_PAYLOAD_MAX, BlockHead, BlockOrigin, BlockRef, Sum, ZEROS, seal,
+    BLOCK_HEAD_BYTES, BLOCK_PAYLOAD_MAX, BlockHead, BlockOrigin, BlockRef, ZEROS, seal,
 };
 use super::manifest::FileMeta;
 use super::store::{ObjectReader, ObjectWriter};
+use super::sum::Sum;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::KeyGroup;
 

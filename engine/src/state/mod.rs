@@ -19,8 +19,9 @@ mod snapshot_reader;
 mod snapshot_writer;
 pub mod snapshots;
 pub mod spill;
-mod spill_pool;
+pub mod spill_pool;
 pub mod store;
+mod sum;
 mod survey;
 mod table;
 #[cfg(test)]
@@ -31,3 +32,5 @@ pub mod verify;
 pub use snapshot::{BLOCK_BYTES_MAX, Part, TableSnapshot};
 pub use table::{Table, TableOptions};
 pub use value::{Blob, Value};
+#[cfg(test)]
+mod store_tests;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::block::{BlockRef, Sum};
+use super::block::BlockRef;
 use super::block_io::BlockReader;
 use super::manifest::{
     CheckpointMeta, FileMeta, OperatorState, SnapshotKind, StateData, SubtaskState,
@@ -15,6 +15,7 @@ use super::manifest::{
 use super::snapshot_reader::SnapshotReader;
 use super::snapshot_writer::file_name;
 use super::store::SnapshotStore;
+use super::sum::Sum;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a sound snapshot has.
