@@ -207,6 +207,10 @@ impl Shared {
             meta.files.iter().filter(|f| f.is_shared()).map(|f| f.name.clone()).collect();
         ledger.orphans.retain(|orphan, _| !files.contains(orphan));
         ledger.completed.insert(meta.id, files);
+        // A newer completed one stands in for those of which it is unknown.
+        let older = ledger.uncertain.iter().copied().filter(|id| *id < meta.id);
+        let older: Vec<_> = older.collect();
+        ledger.doomed.extend(older);
         ledger.writing.remove(&meta.id);
     }
 

@@ -127,6 +127,12 @@ impl SpillFile {
         self.written_bytes
     }
 
+    /// Writes the rest by plain writes, as where mapping isn't supported.
+    #[cfg(test)]
+    pub(crate) fn map_no_more(&mut self) {
+        self.spare.segments.is_supported = false;
+    }
+
     /// Cuts the file to its length and makes its contents durable.
     pub(crate) fn close(self) -> Result<(FileMeta, Spare)> {
         self.check()?;
@@ -173,6 +179,7 @@ impl Segments {
     /// The same mappings for the next use of the file: what was cut off must be granted again.
     pub(crate) fn begin_again(&mut self) {
         (self.granted, self.populated) = (0, 0);
+        self.is_supported = cfg!(target_os = "linux");
     }
 
     /// Makes every byte below `end` safe to touch; `false` if that isn't supported here.

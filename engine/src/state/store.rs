@@ -214,6 +214,7 @@ pub(crate) fn read_whole(
 const PART_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 mod tests {
     use super::*;
 

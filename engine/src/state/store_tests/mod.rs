@@ -1,5 +1,7 @@
 //! Tests of the snapshot store as a whole, and what they share.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 mod directory;
 mod faults;
 mod format;
