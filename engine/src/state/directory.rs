@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::store::{
-    Entry, EntryKind, ObjectName, ObjectReader, ObjectWriter, PutError, SnapshotStore,
+    Entry, EntryKind, ObjectName, ObjectReader, ObjectWriter, PutError, SnapshotStore, is_part,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -60,6 +60,10 @@ impl DirectoryStore {
 
     /// Opens a folder; `None` if it isn't there.
     fn folder(&self, folder: &str) -> Result<Option<File>> {
+        if !folder.is_empty() && !is_part(folder) {
+            let message = format!("{folder:?} is no name of a folder");
+            return Err(Error::new(ErrorKind::Checkpoint, message).at_path(&self.root));
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&self.root, flags, Mode::empty()).and_then(|root| {
             if folder.is_empty() {
@@ -79,7 +83,7 @@ impl DirectoryStore {
     fn made_folder(&self, folder: &str) -> Result<File> {
         self.make_root()?;
         let path = self.root.join(folder);
-        if !folder.is_empty() {
+        if is_part(folder) {
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => sync_folder(&self.root)?,
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -241,6 +245,9 @@ impl SnapshotStore for DirectoryStore {
         let Some(root) = self.folder("")? else {
             return Ok(());
         };
+        if !is_part(folder) {
+            return Ok(());
+        }
         match rustix::fs::unlinkat(&root, folder, AtFlags::REMOVEDIR) {
             Ok(()) => root.sync_all().map_err(|e| Error::io(&path, "can't be removed", e)),
             Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),

@@ -55,20 +55,25 @@ impl SnapshotReader {
     /// # Errors
     /// `Checkpoint` if there are more, or one of them is wrong; `Io` with the path.
     pub fn bytes(&self, data: &StateData, bytes_max: usize) -> Result<Vec<u8>> {
-        let runs = match data {
-            StateData::Inline(bytes) => return Ok(bytes.clone()),
-            StateData::Blocks(runs) => runs,
-        };
         let mut bytes = Vec::new();
-        for run in runs {
-            let mut blocks = self.blocks(run)?;
-            while let Some(block) = blocks.read_block()? {
-                if block.payload.len() > bytes_max - bytes.len() {
-                    let message = format!("a part has more than {bytes_max} bytes");
-                    let path = self.store.location().join(&self.folder);
-                    return Err(Error::new(ErrorKind::Checkpoint, message).at_path(path));
+        let mut add = |piece: &[u8]| {
+            if piece.len() > bytes_max - bytes.len() {
+                let message = format!("a part has more than {bytes_max} bytes");
+                let path = self.store.location().join(&self.folder);
+                return Err(Error::new(ErrorKind::Checkpoint, message).at_path(path));
+            }
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        match data {
+            StateData::Inline(inline) => add(inline)?,
+            StateData::Blocks(runs) => {
+                for run in runs {
+                    let mut blocks = self.blocks(run)?;
+                    while let Some(block) = blocks.read_block()? {
+                        add(block.payload)?;
+                    }
                 }
-                bytes.extend_from_slice(block.payload);
             }
         }
         Ok(bytes)

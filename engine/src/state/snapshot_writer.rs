@@ -11,8 +11,7 @@ use super::block_io::BlockWriter;
 use super::manifest::{CheckpointMeta, FileMeta, SHARED_PREFIX, SnapshotKind};
 use super::manifest_codec::MANIFEST_NAME;
 use super::snapshots::{
-    DATA_PREFIX, SHARED_FOLDER, SPILL_PREFIX, Shared, checkpoint_folder, remove_folder,
-    savepoint_folder, shared_file,
+    DATA_PREFIX, SHARED_FOLDER, SPILL_PREFIX, Shared, checkpoint_folder, remove_folder, shared_file,
 };
 use super::store::{ObjectName, SnapshotStore};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,16 +29,31 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Writes files of checkpoint `id` in a process that doesn't own the store; it can't commit.
+    /// Writes files of checkpoint `id` in a process that doesn't own the store; it can neither commit nor abort.
     pub fn join(store: Arc<dyn SnapshotStore>, id: CheckpointId) -> Self {
         let folder = checkpoint_folder(id).into();
         Self { store, folder, id, owner: None, is_savepoint: false }
     }
 
-    /// Writes savepoint `id` into `store`, which need not be owned.
-    pub fn savepoint(store: Arc<dyn SnapshotStore>, id: CheckpointId) -> Self {
-        let folder = savepoint_folder(id).into();
-        Self { store, folder, id, owner: None, is_savepoint: true }
+    /// Begins savepoint `id` in `folder` of `store`, which need not be owned.
+    ///
+    /// # Errors
+    /// `Checkpoint` if something lies in the folder; `Io` with the path.
+    pub fn savepoint(
+        store: Arc<dyn SnapshotStore>,
+        folder: &str,
+        id: CheckpointId,
+    ) -> Result<Self> {
+        if !store.list(folder)?.is_empty() {
+            let path = store.location().join(folder);
+            return Err(Error::new(ErrorKind::Checkpoint, "is not empty").at_path(path));
+        }
+        Ok(Self::join_savepoint(store, folder, id))
+    }
+
+    /// Writes files of savepoint `id` in a process that didn't begin it.
+    pub fn join_savepoint(store: Arc<dyn SnapshotStore>, folder: &str, id: CheckpointId) -> Self {
+        Self { store, folder: folder.into(), id, owner: None, is_savepoint: true }
     }
 
     pub(crate) fn owned(owner: Arc<Shared>, id: CheckpointId) -> Self {
@@ -96,24 +110,26 @@ impl SnapshotWriter {
     /// Completes the snapshot: after `Ok` it survives everything. All files must be closed.
     ///
     /// # Errors
-    /// `Checkpoint` if the manifest contradicts itself or the files, or another owner has taken the store; `Io`
-    /// with the path. The snapshot is not completed then, or it is unknown: [`Self::abort`] knows what to do.
+    /// `Checkpoint` if the manifest contradicts itself or the files, if there is one already, or if another owner
+    /// has taken the store; `Io` with the path. The snapshot is not completed then, or it is unknown:
+    /// [`Self::abort`] knows what to do.
     pub fn commit(&self, meta: &CheckpointMeta) -> Result<()> {
         let is_savepoint = matches!(meta.kind, SnapshotKind::Savepoint { .. });
         if meta.id != self.id || is_savepoint != self.is_savepoint {
             let message = format!("{} is committed with the manifest of another", self.folder);
             return Err(Error::new(ErrorKind::Internal, message));
         }
-        if self.owner.is_none() && !self.is_savepoint {
-            let message = "a process that doesn't own the store commits a checkpoint";
-            return Err(Error::new(ErrorKind::Internal, message));
-        }
+        self.check_right()?;
         let bytes = meta.encode()?;
         check_files(&*self.store, &self.folder, meta)?;
         if let Some(owner) = &self.owner {
             owner.check_epoch()?;
         }
         let name = ObjectName::new(&self.folder, MANIFEST_NAME)?;
+        if self.has_manifest()? {
+            let path = self.store.location().join(name.as_str());
+            return Err(Error::new(ErrorKind::Checkpoint, "is there already").at_path(path));
+        }
         self.store.put(&name, &bytes).map_err(|e| {
             if let (Some(owner), true) = (&self.owner, e.may_be_in_place) {
                 owner.uncertain(self.id);
@@ -126,16 +142,30 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Gives the snapshot up and removes its files, unless it is unknown whether it is completed: then they stay,
-    /// and the next owner finds it completed or removes it.
+    /// Gives the snapshot up and removes its files, unless it is or may be completed: then they stay, and the next
+    /// owner finds it completed or removes it.
     ///
     /// # Errors
     /// `Io` with the path; what is left is removed by the next owner.
     pub fn abort(&self) -> Result<()> {
+        self.check_right()?;
         match &self.owner {
             Some(owner) => owner.abort(self.id),
+            None if self.has_manifest()? => Ok(()),
             None => remove_folder(&*self.store, &self.folder),
         }
+    }
+
+    fn check_right(&self) -> Result<()> {
+        if self.owner.is_none() && !self.is_savepoint {
+            let message = "a process that doesn't own the store decides about a checkpoint";
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        Ok(())
+    }
+
+    fn has_manifest(&self) -> Result<bool> {
+        Ok(self.store.list(&self.folder)?.iter().any(|entry| entry.name == MANIFEST_NAME))
     }
 
     fn block_writer(&self, name: &ObjectName, file: Arc<str>) -> Result<BlockWriter> {

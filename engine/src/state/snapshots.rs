@@ -1,7 +1,7 @@
 //! The checkpoints in a store, for the one job that owns it.
 //!
 //! Layout: `OWNER`, `NEXT-ID`, `LOCK`; a folder `chk-<id>` for each checkpoint with `data-<n>`, `spill-<n>` and, last
-//! of all, `MANIFEST`; `shared/` for files that several checkpoints use; `savepoint-<id>` where savepoints were
+//! of all, `MANIFEST`; `shared/` for files that several checkpoints use; `savepoint-…` where savepoints were
 //! asked for in the same store. Invariants: a checkpoint is completed from the moment its manifest is in place, and
 //! gone from the moment its manifest is gone; the manifest goes first, the files after; a shared file goes with the
 //! last manifest that names it, never while a checkpoint is being written that may still name it; what is open for
@@ -152,7 +152,7 @@ impl Snapshots {
     /// # Errors
     /// `Checkpoint` with the path if it isn't completed, is damaged or lacks a file; `Io` with the path.
     pub fn open(&self, id: CheckpointId) -> Result<SnapshotReader> {
-        let pin = Pin::new(&self.shared, id);
+        let pin = Pin::new(&self.shared, id)?;
         let mut reader = SnapshotReader::open(self.shared.store.clone(), &checkpoint_folder(id))?;
         reader.hold(pin);
         Ok(reader)
@@ -221,12 +221,12 @@ impl Shared {
 
     /// Removes a checkpoint that will not be completed.
     pub(crate) fn abort(&self, id: CheckpointId) -> Result<()> {
-        let is_uncertain = {
+        let stays = {
             let mut ledger = self.ledger();
             ledger.writing.remove(&id);
-            ledger.uncertain.contains(&id)
+            ledger.uncertain.contains(&id) || ledger.completed.contains_key(&id)
         };
-        if is_uncertain {
+        if stays {
             return Ok(());
         }
         remove_folder(&*self.store, &checkpoint_folder(id))?;
@@ -286,9 +286,15 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    fn new(shared: &Arc<Shared>, id: CheckpointId) -> Self {
-        *shared.ledger().pins.entry(id).or_default() += 1;
-        Self { shared: shared.clone(), id }
+    /// Doomed is for good, so what is pinned here can't be among what a sweep has chosen.
+    fn new(shared: &Arc<Shared>, id: CheckpointId) -> Result<Self> {
+        let mut ledger = shared.ledger();
+        if ledger.doomed.contains(&id) {
+            let path = shared.store.location().join(checkpoint_folder(id));
+            return Err(Error::new(ErrorKind::Checkpoint, "is being removed").at_path(path));
+        }
+        *ledger.pins.entry(id).or_default() += 1;
+        Ok(Self { shared: shared.clone(), id })
     }
 }
 
@@ -319,7 +325,7 @@ pub fn checkpoint_folder(id: CheckpointId) -> String {
     format!("{CHECKPOINT_PREFIX}{id}")
 }
 
-/// The folder of savepoint `id` in the store it was asked for in.
+/// What the folder of savepoint `id` is called unless the user says otherwise.
 pub fn savepoint_folder(id: CheckpointId) -> String {
     format!("{SAVEPOINT_PREFIX}{id}")
 }

@@ -278,17 +278,65 @@ fn a_manifest_that_contradicts_its_files_is_not_committed() {
 }
 
 #[test]
+fn only_the_owner_aborts_and_never_what_is_completed() {
+    on_each_store(|store| {
+        let (snapshots, _) = take(&store);
+        snapshots.reserve_ids(CheckpointId(2)).unwrap();
+        let writer = snapshots.begin(CheckpointId(1)).unwrap();
+        let file = writer.data_file(0).unwrap().close().unwrap();
+        let joined = SnapshotWriter::join(store.clone(), CheckpointId(1));
+        assert_eq!(joined.abort().unwrap_err().kind(), ErrorKind::Internal);
+        writer.commit(&meta(CheckpointId(1), vec![file], vec![])).unwrap();
+        writer.abort().unwrap();
+        verify(&store, "chk-1").unwrap();
+    });
+}
+
+#[test]
+fn what_is_being_removed_is_not_opened_again() {
+    on_each_store(|store| {
+        let (snapshots, _) = take(&store);
+        write_checkpoint(&snapshots, 1, b"x").unwrap();
+        let reader = snapshots.open(CheckpointId(1)).unwrap();
+        snapshots.remove(CheckpointId(1)).unwrap();
+        let error = snapshots.open(CheckpointId(1)).unwrap_err();
+        assert!(error.to_string().contains("being removed"), "{error}");
+        drop(reader);
+        snapshots.remove(CheckpointId(1)).unwrap();
+        assert!(!exists(&store, "chk-1/MANIFEST"));
+    });
+}
+
+#[test]
+fn no_folder_leads_out_of_the_store() {
+    on_each_store(|store| {
+        let (snapshots, _) = take(&store);
+        write_checkpoint(&snapshots, 1, b"x").unwrap();
+        for folder in ["..", "../b", "/", "chk-1/../chk-1"] {
+            assert!(SnapshotReader::open(store.clone(), folder).is_err(), "{folder}");
+            assert!(verify(&store, folder).is_err(), "{folder}");
+        }
+    });
+}
+
+#[test]
 fn a_savepoint_can_be_moved_and_belongs_to_the_user() {
     let folder = tempfile::tempdir().unwrap();
     let from = folder.path().join("from");
     let store: Arc<dyn SnapshotStore> = Arc::new(DirectoryStore::new(&from));
-    let writer = SnapshotWriter::savepoint(store.clone(), CheckpointId(3));
+    let folder_name = savepoint_folder(CheckpointId(3));
+    let begin = || SnapshotWriter::savepoint(store.clone(), &folder_name, CheckpointId(3));
+    let writer = begin().unwrap();
     assert_eq!(writer.shared_file(0).unwrap_err().kind(), ErrorKind::Internal);
     let mut data = writer.data_file(0).unwrap();
     let run = data.write(list_origin(), b"moved").unwrap();
     let kind = SnapshotKind::Savepoint { drained: false };
     let meta = meta(CheckpointId(3), vec![data.close().unwrap()], vec![run]);
-    writer.commit(&CheckpointMeta { kind, ..meta }).unwrap();
+    let meta = CheckpointMeta { kind, ..meta };
+    writer.commit(&meta).unwrap();
+    assert_eq!(writer.commit(&meta).unwrap_err().kind(), ErrorKind::Checkpoint);
+    assert_eq!(begin().unwrap_err().kind(), ErrorKind::Checkpoint);
+    writer.abort().unwrap();
     take(&store);
 
     let to = folder.path().join("a place of the user's");
