@@ -20,6 +20,15 @@ use crate::source::Split;
 use crate::state::part::RestoredState;
 use crate::task::{Task, TaskInput, TaskOptions};
 
+/// One input channel.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// The consuming end of a lane.
+    Lane(Consumer<Event>),
+    /// Its producer is left out of the restart.
+    BornEnded,
+}
+
 /// What a worker needs to make a task.
 #[derive(Debug)]
 pub(super) struct Deployment {
@@ -27,7 +36,7 @@ pub(super) struct Deployment {
     pub(super) vertex: Arc<VertexPlan>,
     pub(super) key_groups: KeyGroups,
     pub(super) outputs: BTreeMap<usize, (Vec<Producer<Event>>, PartitionOptions)>,
-    pub(super) inputs: BTreeMap<usize, Vec<Consumer<Event>>>,
+    pub(super) inputs: BTreeMap<usize, Vec<Input>>,
     pub(super) restored: Arc<RestoredState>,
     pub(super) splits: BTreeMap<String, Vec<Split>>,
     pub(super) checkpointed: bool,
@@ -75,9 +84,12 @@ impl Deployment {
                 let consumers = inputs.remove(edge).ok_or_else(|| {
                     Error::new(ErrorKind::Internal, format!("edge {edge} has no channels"))
                 })?;
-                task_inputs.extend(consumers.into_iter().map(|consumer| TaskInput::Channel {
+                task_inputs.extend(consumers.into_iter().map(|input| TaskInput::Channel {
                     head,
-                    channel: InputChannel::new(consumer, VecDeque::new()),
+                    channel: match input {
+                        Input::Lane(consumer) => InputChannel::new(consumer, VecDeque::new()),
+                        Input::BornEnded => InputChannel::born_ended(VecDeque::new()),
+                    },
                 }));
             }
         }

@@ -1,0 +1,289 @@
+//! The three parts of a running job, put together: on threads of their own, or stepped by one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use tidegate_netstack::parker::{Parker, parker};
+
+use super::clock::Clock;
+use super::control::{Control, ControlEvent, ControlParts, Request};
+use super::idle::Ladder;
+use super::snapshot_io::{IoRequest, SnapshotIo};
+use super::status::Shared;
+use super::worker::{Command, Mailbox, Whereabouts, Worker};
+use crate::config::{IdleStrategy, RestartStrategy};
+use crate::control::checkpoint::config::CoordinatorConfig;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::ExecutionGraph;
+use crate::id::{CheckpointId, WorkerIndex};
+use crate::source::Split;
+use crate::state::snapshots::Snapshots;
+use crate::topology;
+
+/// How a job is run.
+#[derive(Clone, Debug)]
+pub struct RuntimeOptions {
+    /// How many workers.
+    pub workers: usize,
+    /// The CPUs they are pinned to, in turn; none: all that are allowed.
+    pub cores: Vec<usize>,
+    /// What a worker without work does.
+    pub idle: IdleStrategy,
+    /// Whether checkpoints are taken.
+    pub checkpointed: bool,
+    /// The coordinator's options.
+    pub coordinator: CoordinatorConfig,
+    /// What happens after a failure.
+    pub restart_strategy: RestartStrategy,
+    /// Whether a producer stays until its consumers have taken its end of data.
+    pub drain_hold: bool,
+    /// Whether barriers may overtake on all edges.
+    pub unaligned_any_edge: bool,
+    /// The size of a buffer.
+    pub segment_bytes: usize,
+    /// Buffers of a channel.
+    pub buffers_per_channel: u32,
+    /// The largest record.
+    pub record_bytes_max: usize,
+    /// The largest emission beyond what is free.
+    pub emission_bytes_max: usize,
+    /// How often sources send latency markers.
+    pub latency_interval: Duration,
+}
+
+/// A job on its threads, or ready to be stepped.
+pub struct Parts {
+    clock: Clock,
+    control: Sender<ControlEvent>,
+    events: Receiver<ControlEvent>,
+    io: Sender<IoRequest>,
+    mailboxes: Vec<Mailbox>,
+    whereabouts: Vec<Arc<Whereabouts>>,
+    graph: Arc<ExecutionGraph>,
+    shared: Arc<Shared>,
+    run: Run,
+}
+
+enum Run {
+    /// To be stepped by the host.
+    Stepped { control: Box<Control>, io: SnapshotIo, requests: Receiver<IoRequest>, workers: Vec<Worker> },
+    /// On threads.
+    Threads { control: JoinHandle<Result<()>>, workers: Vec<JoinHandle<()>> },
+    /// Neither any more.
+    Over,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("workers", &self.mailboxes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    /// Puts a job together and deploys it, restoring `restore`; nothing runs yet.
+    ///
+    /// # Errors
+    /// `Internal` if the graph is not one.
+    pub fn new(
+        job: &str,
+        graph: ExecutionGraph,
+        options: RuntimeOptions,
+        snapshots: Snapshots,
+        splits: BTreeMap<String, Vec<Split>>,
+        restore: Option<CheckpointId>,
+    ) -> Result<(Self, Vec<Parker>)> {
+        let clock = Clock::new();
+        let (control_sender, events) = unbounded();
+        let (io_sender, requests) = unbounded();
+        let graph = Arc::new(graph);
+        let shared = Arc::new(Shared::default());
+        let mut parkers = Vec::new();
+        let mut mailboxes = Vec::new();
+        let mut whereabouts = Vec::new();
+        let mut workers = Vec::new();
+        for index in 0..options.workers {
+            let (sleeper, waker) = parker();
+            parkers.push(sleeper);
+            let mailbox = Mailbox::new(waker);
+            let place = Arc::new(Whereabouts::default());
+            workers.push(Worker::new(
+                WorkerIndex(index as u32),
+                clock,
+                mailbox.clone(),
+                place.clone(),
+                control_sender.clone(),
+                io_sender.clone(),
+            ));
+            mailboxes.push(mailbox);
+            whereabouts.push(place);
+        }
+        // Spreads the first checkpoints of many jobs; need not be unpredictable.
+        let random = u64::from(std::process::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut control = Control::new(ControlParts {
+            clock,
+            job: job.to_owned(),
+            graph: graph.clone(),
+            options: Arc::new(options),
+            workers: mailboxes.clone(),
+            io: io_sender.clone(),
+            snapshots: snapshots.clone(),
+            shared: shared.clone(),
+            splits,
+            random,
+        })?;
+        control.start(restore);
+        let io = SnapshotIo::new(snapshots, control_sender.clone());
+        let run = Run::Stepped { control: Box::new(control), io, requests, workers };
+        let parts = Self {
+            clock,
+            control: control_sender,
+            events,
+            io: io_sender,
+            mailboxes,
+            whereabouts,
+            graph,
+            shared,
+            run,
+        };
+        Ok((parts, parkers))
+    }
+
+    /// The status board.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn request(&self, request: Request) {
+        let _ = self.control.send(ControlEvent::Request(request));
+    }
+
+    /// The tasks that workers are in right now, by name.
+    pub(crate) fn whereabouts(&self) -> Vec<(String, u32)> {
+        let current = self.whereabouts.iter().filter_map(|place| place.current());
+        current
+            .map(|(vertex, index)| {
+                let name = self.graph.vertices.get(vertex as usize).map(|v| v.name.to_string());
+                (name.unwrap_or_default(), index)
+            })
+            .collect()
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// `Io` if the system has no thread left; none is left running then.
+    #[expect(clippy::disallowed_methods, reason = "the one place where threads are started")]
+    pub fn spawn(&mut self, parkers: Vec<Parker>, options: &RuntimeOptions) -> Result<()> {
+        let Run::Stepped { mut control, mut io, requests, workers } =
+            std::mem::replace(&mut self.run, Run::Over)
+        else {
+            return Err(Error::new(ErrorKind::Internal, "the job's threads were started before"));
+        };
+        let no_thread =
+            |error| Error::new(ErrorKind::Io, format!("no thread: {error}")).caused_by(error);
+        let allowed = topology::allowed_cpus();
+        let cores: Vec<usize> =
+            if options.cores.is_empty() { allowed.to_vec() } else { options.cores.clone() };
+        let is_crowded = workers.len() > allowed.len();
+        let mut threads = Vec::new();
+        for ((index, worker), parker) in workers.into_iter().enumerate().zip(parkers) {
+            let core = (!is_crowded && !cores.is_empty()).then(|| cores[index % cores.len()]);
+            let ladder = Ladder::new(options.idle, is_crowded);
+            let thread = std::thread::Builder::new()
+                .name(format!("tidegate-worker-{index}"))
+                .spawn(move || {
+                    // Pinning is a wish: a container may forbid it.
+                    let _ = core.map(topology::pin);
+                    let _ = topology::sharpen_timers();
+                    worker.run(&parker, ladder);
+                })
+                .map_err(no_thread)?;
+            threads.push(thread);
+        }
+        std::thread::Builder::new()
+            .name("tidegate-io".into())
+            .spawn(move || while requests.recv().is_ok_and(|request| io.handle(request)) {})
+            .map_err(no_thread)?;
+        let (events, clock) = (self.events.clone(), self.clock);
+        let (io_sender, mailboxes) = (self.io.clone(), self.mailboxes.clone());
+        let control = std::thread::Builder::new()
+            .name("tidegate-control".into())
+            .spawn(move || {
+                let outcome = control_loop(&mut control, &events, clock);
+                for mailbox in &mailboxes {
+                    mailbox.post(Command::Shutdown);
+                }
+                let _ = io_sender.send(IoRequest::Shutdown);
+                outcome
+            })
+            .map_err(no_thread)?;
+        self.run = Run::Threads { control, workers: threads };
+        Ok(())
+    }
+
+    /// Does a round of everything on this thread. The outcome once there is one.
+    pub fn step(&mut self) -> Option<Result<()>> {
+        let Run::Stepped { control, io, requests, workers } = &mut self.run else { return None };
+        for worker in workers.iter_mut() {
+            worker.round();
+        }
+        while let Ok(request) = requests.try_recv() {
+            io.handle(request);
+        }
+        while let Ok(event) = self.events.try_recv() {
+            control.handle(event);
+        }
+        control.tick();
+        control.take_outcome()
+    }
+
+    /// Waits for the threads to end. The control thread's outcome.
+    pub fn join(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.run, Run::Over) {
+            Run::Threads { control, workers } => {
+                let outcome = control.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Internal, "the control thread panicked"))
+                });
+                for worker in workers {
+                    let _ = worker.join();
+                }
+                outcome
+            }
+            Run::Stepped { .. } | Run::Over => Ok(()),
+        }
+    }
+
+    /// Leaves threads that don't end behind. The control thread is told to go; workers end when user code returns.
+    pub(crate) fn detach(&mut self) {
+        self.run = Run::Over;
+        for mailbox in &self.mailboxes {
+            mailbox.post(Command::Shutdown);
+        }
+    }
+}
+
+fn control_loop(
+    control: &mut Control,
+    events: &Receiver<ControlEvent>,
+    clock: Clock,
+) -> Result<()> {
+    loop {
+        if let Some(outcome) = control.take_outcome() {
+            return outcome;
+        }
+        let event = match control.deadline() {
+            Some(at) => events.recv_timeout(clock.until(at)),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(event) => control.handle(event),
+            Err(RecvTimeoutError::Timeout) => control.tick(),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(ErrorKind::Internal, "nobody can reach the control thread"));
+            }
+        }
+    }
+}
