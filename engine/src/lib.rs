@@ -11,6 +11,7 @@ pub mod control;
 pub mod error;
 pub mod graph;
 pub mod id;
+mod job;
 pub mod metrics;
 pub mod operator;
 pub mod record;
@@ -23,3 +24,10 @@ pub mod testing;
 pub mod text;
 pub mod time;
 pub mod topology;
+
+pub use config::Config;
+pub use error::{BoxError, Error, ErrorKind, Result};
+pub use graph::{BoxStream, KeyedStream, Stream};
+pub use job::{Job, JobHandle, JobStepper};
+pub use operator::{Chain, OnError};
+pub use record::{AsData, Data, Key, Output};

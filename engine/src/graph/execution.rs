@@ -24,6 +24,9 @@ pub struct ExecutionGraph {
 /// Names a source's splits.
 pub type SplitsOf = (String, Arc<dyn Fn(u32) -> Result<Vec<Split>> + Send + Sync>);
 
+/// Checks a part of the job before anything starts.
+pub type Check = (String, Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
 /// One vertex: chains that run in one task.
 #[derive(Clone)]
 pub struct VertexPlan {
@@ -39,6 +42,8 @@ pub struct VertexPlan {
     pub parallelism: u32,
     /// The sources at its heads.
     pub sources: Vec<SplitsOf>,
+    /// What checks its sinks and options.
+    pub checks: Vec<Check>,
     /// The edges it reads, one a gate.
     pub reads: Vec<usize>,
     /// The edges it writes.

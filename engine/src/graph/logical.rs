@@ -118,6 +118,7 @@ fn vertex(
         names: Vec::new(),
         parallelism: default_parallelism,
         sources: Vec::new(),
+        checks: Vec::new(),
         reads: Vec::new(),
         writes: Vec::new(),
         has_state: false,
@@ -130,6 +131,7 @@ fn vertex(
         plan.operators.extend(stage.operators.iter().cloned());
         plan.names.extend(stage.names.iter().cloned());
         plan.sources.extend(stage.splits_of.iter().cloned());
+        plan.checks.extend(stage.checks.iter().cloned());
         plan.reads.extend(&stage.reads);
         plan.writes.extend(stage.writes.iter().map(|(edge, _)| *edge));
         plan.has_state |= stage.has_state;

@@ -6,7 +6,7 @@
 mod execution;
 mod graph;
 mod keyed_stream;
-mod logical;
+pub(crate) mod logical;
 mod plan;
 mod stream;
 mod windowed;

@@ -39,7 +39,7 @@ use crate::metrics::TaskMetrics;
 use crate::operator::EdgeKind;
 use crate::source::Split;
 use crate::state::part::RestoredState;
-use crate::state::snapshots::{SnapshotReader, Snapshots};
+use crate::state::snapshots::{Snapshots, Survey};
 use crate::task::{Mail, Report, ReportKind};
 
 /// What reaches the control thread.
@@ -187,6 +187,46 @@ pub(super) fn topology(graph: &ExecutionGraph) -> Result<Topology> {
         .collect();
     Topology::new(vertices, edges)
         .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
+}
+
+/// Whether a job may start with what its store holds. `None`: it has ended. Otherwise the checkpoint to restore, if any.
+///
+/// # Errors
+/// `Checkpoint`: the store holds checkpoints and nobody said to go on from them, or one of them is damaged.
+pub(crate) fn check_resume(
+    snapshots: &Snapshots,
+    survey: Survey,
+    resume: bool,
+    from: Option<CheckpointId>,
+) -> Result<Option<Option<CheckpointId>>> {
+    let location = snapshots.store().location().to_owned();
+    let ended = snapshots.has_ended()?;
+    if !resume && (!survey.completed.is_empty() || !survey.damaged.is_empty() || ended) {
+        let message = "holds checkpoints of this job: give --resume (Job::resume) to go on from the last one, or \
+                       use another directory";
+        return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location));
+    }
+    if let Some(from) = from {
+        if !survey.completed.contains(&from) {
+            let message = format!("checkpoint {from} is not there");
+            return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location));
+        }
+        return Ok(Some(Some(from)));
+    }
+    if ended {
+        return Ok(None);
+    }
+    let latest = survey.completed.last().copied();
+    // Only an older one than the damaged would be left: its successor's commits may be visible.
+    if let Some((id, error)) = survey.damaged.into_iter().next_back()
+        && latest.is_none_or(|latest| id > latest)
+    {
+        let message = format!(
+            "checkpoint {id} is complete but damaged ({error}); name an older one to go on from that"
+        );
+        return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location).caused_by(error));
+    }
+    Ok(Some(latest))
 }
 
 impl Control {
@@ -396,8 +436,11 @@ impl Control {
 
     /// All tasks have finished.
     fn finish(&mut self) {
-        let outcome = if self.is_stopping { JobState::Cancelled } else { JobState::Finished };
-        self.end(Ok(()), outcome);
+        if self.is_stopping {
+            return self.end(Ok(()), JobState::Cancelled);
+        }
+        let marked = if self.options.checkpointed { self.snapshots.mark_ended() } else { Ok(()) };
+        self.end(marked, JobState::Finished);
     }
 
     fn stored(&mut self, stored: StoredTask) {
@@ -797,11 +840,6 @@ impl Control {
             producer: self.workers[self.worker_of(producer)].waker(),
             consumer: self.workers[self.worker_of(consumer)].waker(),
         }
-    }
-
-    /// A stored checkpoint, for who wants to know more of it.
-    pub(super) fn open(&self, checkpoint: CheckpointId) -> Result<SnapshotReader> {
-        self.snapshots.open(checkpoint)
     }
 }
 

@@ -14,6 +14,6 @@ mod snapshot_io;
 mod status;
 mod worker;
 
+pub(crate) use control::{Request, check_resume};
 pub use parts::{Parts, RuntimeOptions};
 pub use status::{CheckpointStats, JobState, JobStatus, Shared, TaskStatus};
-pub(crate) use control::Request;

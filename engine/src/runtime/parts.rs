@@ -13,7 +13,7 @@ use super::control::{Control, ControlEvent, ControlParts, Request};
 use super::idle::Ladder;
 use super::snapshot_io::{IoRequest, SnapshotIo};
 use super::status::Shared;
-use super::worker::{Command, Mailbox, Whereabouts, Worker};
+use super::worker::{Command, Mailbox, Whereabouts, Worker, WorkerParts};
 use crate::config::{IdleStrategy, RestartStrategy};
 use crate::control::checkpoint::config::CoordinatorConfig;
 use crate::error::{Error, ErrorKind, Result};
@@ -68,12 +68,28 @@ pub struct Parts {
 }
 
 enum Run {
-    /// To be stepped by the host.
-    Stepped { control: Box<Control>, io: SnapshotIo, requests: Receiver<IoRequest>, workers: Vec<Worker> },
+    /// Put together.
+    Ready(Box<Ready>),
+    /// Stepped by the host.
+    Stepped(Box<Stepped>),
     /// On threads.
     Threads { control: JoinHandle<Result<()>>, workers: Vec<JoinHandle<()>> },
     /// Neither any more.
     Over,
+}
+
+struct Ready {
+    control: Control,
+    io: SnapshotIo,
+    requests: Receiver<IoRequest>,
+    workers: Vec<WorkerParts>,
+}
+
+struct Stepped {
+    control: Control,
+    io: SnapshotIo,
+    requests: Receiver<IoRequest>,
+    workers: Vec<Worker>,
 }
 
 impl std::fmt::Debug for Parts {
@@ -109,14 +125,14 @@ impl Parts {
             parkers.push(sleeper);
             let mailbox = Mailbox::new(waker);
             let place = Arc::new(Whereabouts::default());
-            workers.push(Worker::new(
-                WorkerIndex(index as u32),
+            workers.push(WorkerParts {
+                index: WorkerIndex(index as u32),
                 clock,
-                mailbox.clone(),
-                place.clone(),
-                control_sender.clone(),
-                io_sender.clone(),
-            ));
+                mailbox: mailbox.clone(),
+                whereabouts: place.clone(),
+                control: control_sender.clone(),
+                io: io_sender.clone(),
+            });
             mailboxes.push(mailbox);
             whereabouts.push(place);
         }
@@ -136,7 +152,7 @@ impl Parts {
         })?;
         control.start(restore);
         let io = SnapshotIo::new(snapshots, control_sender.clone());
-        let run = Run::Stepped { control: Box::new(control), io, requests, workers };
+        let run = Run::Ready(Box::new(Ready { control, io, requests, workers }));
         let parts = Self {
             clock,
             control: control_sender,
@@ -177,11 +193,10 @@ impl Parts {
     /// `Io` if the system has no thread left; none is left running then.
     #[expect(clippy::disallowed_methods, reason = "the one place where threads are started")]
     pub fn spawn(&mut self, parkers: Vec<Parker>, options: &RuntimeOptions) -> Result<()> {
-        let Run::Stepped { mut control, mut io, requests, workers } =
-            std::mem::replace(&mut self.run, Run::Over)
-        else {
-            return Err(Error::new(ErrorKind::Internal, "the job's threads were started before"));
+        let Run::Ready(ready) = std::mem::replace(&mut self.run, Run::Over) else {
+            return Err(Error::new(ErrorKind::Internal, "the job was started before"));
         };
+        let Ready { mut control, mut io, requests, workers } = *ready;
         let no_thread =
             |error| Error::new(ErrorKind::Io, format!("no thread: {error}")).caused_by(error);
         let allowed = topology::allowed_cpus();
@@ -198,7 +213,7 @@ impl Parts {
                     // Pinning is a wish: a container may forbid it.
                     let _ = core.map(topology::pin);
                     let _ = topology::sharpen_timers();
-                    worker.run(&parker, ladder);
+                    Worker::new(worker).run(&parker, ladder);
                 })
                 .map_err(no_thread)?;
             threads.push(thread);
@@ -226,7 +241,15 @@ impl Parts {
 
     /// Does a round of everything on this thread. The outcome once there is one.
     pub fn step(&mut self) -> Option<Result<()>> {
-        let Run::Stepped { control, io, requests, workers } = &mut self.run else { return None };
+        if let Run::Ready(_) = self.run
+            && let Run::Ready(ready) = std::mem::replace(&mut self.run, Run::Over)
+        {
+            let Ready { control, io, requests, workers } = *ready;
+            let workers = workers.into_iter().map(Worker::new).collect();
+            self.run = Run::Stepped(Box::new(Stepped { control, io, requests, workers }));
+        }
+        let Run::Stepped(stepped) = &mut self.run else { return None };
+        let Stepped { control, io, requests, workers } = &mut **stepped;
         for worker in workers.iter_mut() {
             worker.round();
         }
@@ -252,7 +275,7 @@ impl Parts {
                 }
                 outcome
             }
-            Run::Stepped { .. } | Run::Over => Ok(()),
+            Run::Ready(_) | Run::Stepped(_) | Run::Over => Ok(()),
         }
     }
 

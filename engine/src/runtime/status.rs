@@ -70,6 +70,8 @@ pub struct TaskStatus {
 pub struct JobStatus {
     /// Where the job is.
     pub state: JobState,
+    /// Whether it had ended before: nothing was done.
+    pub already_ended: bool,
     /// How often it was restarted.
     pub restarts: u32,
     /// Completed checkpoints, oldest first; the last [`CHECKPOINTS_MAX`] of them.
@@ -97,6 +99,7 @@ pub const CHECKPOINTS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Board {
     pub(super) state: JobState,
+    pub(super) already_ended: bool,
     pub(super) restarts: u32,
     pub(super) checkpoints: Vec<CheckpointStats>,
     pub(super) checkpoints_completed: u64,
@@ -120,6 +123,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// The job had ended before it was started.
+    pub(crate) fn already_ended(&self) {
+        self.update(|board| {
+            board.state = JobState::Finished;
+            board.already_ended = true;
+        });
+    }
+
     fn lock(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,6 +151,7 @@ impl Shared {
         }
         JobStatus {
             state: board.state,
+            already_ended: board.already_ended,
             restarts: board.restarts,
             checkpoints: board.checkpoints.clone(),
             checkpoints_completed: board.checkpoints_completed,

@@ -83,7 +83,18 @@ impl Whereabouts {
     }
 }
 
-/// One worker.
+/// What a worker is made with, on whatever thread.
+#[derive(Debug)]
+pub(super) struct WorkerParts {
+    pub(super) index: WorkerIndex,
+    pub(super) clock: Clock,
+    pub(super) mailbox: Mailbox,
+    pub(super) whereabouts: Arc<Whereabouts>,
+    pub(super) control: Sender<ControlEvent>,
+    pub(super) io: Sender<IoRequest>,
+}
+
+/// One worker. Its tasks stay on the thread that makes it.
 pub(super) struct Worker {
     index: WorkerIndex,
     clock: Clock,
@@ -103,14 +114,8 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    pub(super) fn new(
-        index: WorkerIndex,
-        clock: Clock,
-        mailbox: Mailbox,
-        whereabouts: Arc<Whereabouts>,
-        control: Sender<ControlEvent>,
-        io: Sender<IoRequest>,
-    ) -> Self {
+    pub(super) fn new(parts: WorkerParts) -> Self {
+        let WorkerParts { index, clock, mailbox, whereabouts, control, io } = parts;
         Self {
             index,
             clock,

@@ -21,6 +21,8 @@ pub mod snapshots;
 pub mod spill;
 pub mod spill_pool;
 pub mod store;
+#[cfg(test)]
+mod store_tests;
 mod sum;
 mod survey;
 mod table;
@@ -32,5 +34,3 @@ pub mod verify;
 pub use snapshot::{BLOCK_BYTES_MAX, Part, TableSnapshot};
 pub use table::{Table, TableOptions};
 pub use value::{Blob, Value};
-#[cfg(test)]
-mod store_tests;

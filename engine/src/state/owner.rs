@@ -135,6 +135,8 @@ fn unescaped(line: &str) -> Option<String> {
 
 /// The file that names the owner.
 pub(crate) const OWNER: &str = "OWNER";
+/// Says that the job has ended; empty.
+pub(crate) const ENDED: &str = "ENDED";
 /// The file that tells the next id.
 pub(crate) const NEXT_ID: &str = "NEXT-ID";
 const OWNER_TITLE: &str = "tidegate snapshots 1";

@@ -122,6 +122,22 @@ impl Snapshots {
         Ok(())
     }
 
+    /// Makes it durable that the job has ended: there is nothing to go on with.
+    ///
+    /// # Errors
+    /// `Io` with the path.
+    pub fn mark_ended(&self) -> Result<()> {
+        Ok(self.shared.store.put(&ObjectName::parse(owner::ENDED)?, b"")?)
+    }
+
+    /// Whether the job has ended.
+    ///
+    /// # Errors
+    /// `Io` with the path.
+    pub fn has_ended(&self) -> Result<bool> {
+        Ok(self.shared.store.list("")?.iter().any(|entry| entry.name == owner::ENDED))
+    }
+
     /// Begins to write checkpoint `id`.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::directory::{LOCK, TEMPORARY_SUFFIX};
 use super::manifest::SHARED_PREFIX;
 use super::manifest_codec::MANIFEST_NAME;
-use super::owner::{NEXT_ID, OWNER, OwnerRecord};
+use super::owner::{ENDED, NEXT_ID, OWNER, OwnerRecord};
 use super::snapshot_reader::read_manifest;
 use super::snapshots::{
     SAVEPOINT_PREFIX, SHARED_FOLDER, SPARE_FOLDER, checkpoint_of, is_snapshot_file, remove_folder,
@@ -52,7 +52,7 @@ pub(crate) fn survey(store: &dyn SnapshotStore) -> Result<Survey> {
         match (entry.kind, checkpoint_of(&entry.name)) {
             (EntryKind::Folder, Some(id)) => survey.checkpoint(store, id, &entry.name)?,
             (EntryKind::Folder, None) if is_known_folder(&entry.name) => {}
-            (EntryKind::Object, _) if matches!(entry.name.as_str(), OWNER | NEXT_ID | LOCK) => {}
+            (EntryKind::Object, _) if matches!(entry.name.as_str(), ENDED | OWNER | NEXT_ID | LOCK) => {}
             (EntryKind::Object, _) if is_top_temporary(&entry.name) => {
                 survey.remove(store, "", &entry.name)?;
             }

@@ -1,0 +1,403 @@
+//! A job: streams written down, checked, and run here, beside here, or step by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Config, Mode};
+use crate::control::checkpoint::config::CoordinatorConfig;
+use crate::control::checkpoint::options::CheckpointMode;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::logical::execution_graph;
+use crate::graph::{ExecutionGraph, Graph, Plan, Stream};
+use crate::id::CheckpointId;
+use crate::operator::FromSource;
+use crate::runtime::{JobState, JobStatus, Parts, Request, RuntimeOptions, Shared, check_resume};
+use crate::source::{Source, Split};
+use crate::state::directory::DirectoryStore;
+use crate::state::memory::MemoryStore;
+use crate::state::snapshots::{Owner, Snapshots};
+use crate::state::store::SnapshotStore;
+use crate::topology;
+
+/// A job while it is written down.
+///
+/// ```
+/// use tidegate::{Job, sink, source};
+///
+/// let job = Job::new("evens");
+/// let (sum, total) = sink::fold::<u64, _, _>(0u64, |sum, n| *sum += n);
+/// job.source("numbers", source::range(0..10)).filter(|n| n % 2 == 0).sink("sum", sum);
+/// job.run()?;
+/// assert_eq!(total.take().iter().sum::<u64>(), 20);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Job {
+    name: String,
+    graph: Graph,
+    config: Config,
+    resume: bool,
+    restore_from: Option<CheckpointId>,
+    handles_signals: bool,
+}
+
+impl Job {
+    /// A job with the default options.
+    pub fn new(name: &str) -> Self {
+        Self::with_config(name, Config::default())
+    }
+
+    /// A job with options.
+    pub fn with_config(name: &str, config: Config) -> Self {
+        Self {
+            name: name.to_owned(),
+            graph: Graph::default(),
+            config,
+            resume: false,
+            restore_from: None,
+            handles_signals: false,
+        }
+    }
+
+    /// The options, to be changed before the job runs.
+    pub fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// Whether to go on from the last completed checkpoint in `checkpoint.dir`, if there is one. Without it, a directory
+    /// that holds checkpoints is an error.
+    pub fn resume(&mut self, resume: bool) -> &mut Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Goes on from that checkpoint instead of the last one. Implies [`resume`](Job::resume).
+    pub fn restore_from(&mut self, checkpoint: CheckpointId) -> &mut Self {
+        self.resume = true;
+        self.restore_from = Some(checkpoint);
+        self
+    }
+
+    /// A stream of what `source` reads. The name is unique in the job; positions in checkpoints are filed under it.
+    pub fn source<S: Source>(&self, name: &str, source: S) -> Stream<S::Out, FromSource<S>> {
+        self.graph.source(name, source)
+    }
+
+    /// What the job will run as.
+    ///
+    /// # Errors
+    /// `Config`, as [`build`](Job::build).
+    pub fn plan(&self) -> Result<Plan> {
+        Ok(Plan::new(&self.execution_graph()?))
+    }
+
+    /// Checks everything that can be checked before a thread starts: names, parallelism, options, streams that end
+    /// nowhere, sinks' outputs.
+    ///
+    /// # Errors
+    /// `Config` naming what is wrong; `Io` if an output can't be used.
+    pub fn build(&self) -> Result<()> {
+        self.checked().map(drop)
+    }
+
+    /// Runs the job here, to its end.
+    ///
+    /// # Errors
+    /// What is wrong with the job, or why it failed for good.
+    pub fn run(self) -> Result<JobStatus> {
+        self.spawn()?.join()
+    }
+
+    /// Runs the job on threads of its own.
+    ///
+    /// # Errors
+    /// What is wrong with the job; nothing was started then.
+    pub fn spawn(self) -> Result<JobHandle> {
+        let options = self.runtime_options();
+        match self.start(&options)? {
+            Started::Ended(shared) => Ok(JobHandle { parts: None, shared }),
+            Started::Ready(mut parts, parkers) => {
+                parts.spawn(parkers, &options)?;
+                Ok(JobHandle { shared: parts.shared().clone(), parts: Some(*parts) })
+            }
+        }
+    }
+
+    /// The job to be stepped by the caller's thread: no thread is started.
+    ///
+    /// # Errors
+    /// What is wrong with the job.
+    pub fn stepper(self) -> Result<JobStepper> {
+        let options = self.runtime_options();
+        match self.start(&options)? {
+            Started::Ended(shared) => {
+                Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) })
+            }
+            Started::Ready(parts, _) => {
+                let shared = parts.shared().clone();
+                Ok(JobStepper { parts: Some(*parts), shared, outcome: None })
+            }
+        }
+    }
+
+    fn execution_graph(&self) -> Result<ExecutionGraph> {
+        if self.name.is_empty() || self.name.len() > 200 {
+            return Err(Error::config("a job's name has 1 to 200 characters"));
+        }
+        execution_graph(&self.graph.stages(), self.parallelism(), self.config.parallelism.max)
+    }
+
+    fn parallelism(&self) -> u32 {
+        self.config
+            .parallelism
+            .default
+            .map_or_else(|| self.workers() as u32, std::num::NonZeroU32::get)
+    }
+
+    fn workers(&self) -> usize {
+        match self.config.taskmanager.slots {
+            Some(slots) => slots.get() as usize,
+            None => topology::allowed_cpus().len().max(1),
+        }
+    }
+
+    fn is_checkpointed(&self) -> bool {
+        self.config.checkpoint.interval.is_some() || self.config.checkpoint.dir.is_some()
+    }
+
+    fn checked(&self) -> Result<ExecutionGraph> {
+        self.config.validate().map_err(|error| Error::config(error.to_string()))?;
+        self.coordinator_config().check()?;
+        let graph = self.execution_graph()?;
+        for (_, check) in graph.vertices.iter().flat_map(|vertex| &vertex.checks) {
+            check()?;
+        }
+        Ok(graph)
+    }
+
+    fn coordinator_config(&self) -> CoordinatorConfig {
+        let checkpoint = &self.config.checkpoint;
+        CoordinatorConfig {
+            mode: match checkpoint.mode {
+                Mode::AtLeastOnce => CheckpointMode::AtLeastOnce,
+                Mode::ExactlyOnce if checkpoint.unaligned_enabled => {
+                    CheckpointMode::ExactlyOnceUnaligned {
+                        aligned_timeout: Some(checkpoint.aligned_timeout),
+                    }
+                }
+                Mode::ExactlyOnce => CheckpointMode::ExactlyOnce,
+            },
+            interval: checkpoint.interval,
+            timeout: checkpoint.timeout,
+            min_pause: checkpoint.min_pause,
+            max_concurrent: checkpoint.max_concurrent as usize,
+            tolerable_failed: checkpoint.tolerable_failed,
+            num_retained: checkpoint.num_retained as usize,
+            ..CoordinatorConfig::default()
+        }
+    }
+
+    fn runtime_options(&self) -> RuntimeOptions {
+        RuntimeOptions {
+            workers: self.workers(),
+            cores: self.config.taskmanager.cores.0.clone(),
+            idle: self.config.idle.strategy,
+            checkpointed: self.is_checkpointed(),
+            coordinator: self.coordinator_config(),
+            restart_strategy: self.config.restart_strategy.clone(),
+            drain_hold: self.config.checkpoint.drain_hold,
+            unaligned_any_edge: self.config.checkpoint.unaligned_any_edge,
+            segment_bytes: self.config.buffer.segment_bytes,
+            buffers_per_channel: self.config.buffer.per_channel,
+            record_bytes_max: self.config.record.max_bytes,
+            emission_bytes_max: self.config.emission.max_bytes,
+            latency_interval: LATENCY_INTERVAL,
+        }
+    }
+
+    fn start(self, options: &RuntimeOptions) -> Result<Started> {
+        let graph = self.checked()?;
+        let store: Arc<dyn SnapshotStore> = match &self.config.checkpoint.dir {
+            Some(dir) => Arc::new(DirectoryStore::new(dir)),
+            None => Arc::new(MemoryStore::new()),
+        };
+        let owner = Owner { job: self.name.clone(), fingerprint: graph.fingerprint() };
+        let (snapshots, survey) = Snapshots::own(store, &owner)?;
+        let Some(restore) = check_resume(&snapshots, survey, self.resume, self.restore_from)?
+        else {
+            let shared = Arc::new(Shared::default());
+            shared.already_ended();
+            return Ok(Started::Ended(shared));
+        };
+        let mut splits: BTreeMap<String, Vec<Split>> = BTreeMap::new();
+        if restore.is_none() {
+            for vertex in &graph.vertices {
+                for (name, splits_of) in &vertex.sources {
+                    splits.insert(name.clone(), splits_of(vertex.parallelism)?);
+                }
+            }
+        }
+        let (parts, parkers) =
+            Parts::new(&self.name, graph, options.clone(), snapshots, splits, restore)?;
+        Ok(Started::Ready(Box::new(parts), parkers))
+    }
+}
+
+/// How often a source sends a latency marker.
+const LATENCY_INTERVAL: Duration = Duration::from_millis(10);
+
+enum Started {
+    /// The checkpoint directory says that the job has ended.
+    Ended(Arc<Shared>),
+    Ready(Box<Parts>, Vec<tidegate_netstack::parker::Parker>),
+}
+
+/// A running job. Dropping it cancels the job without waiting.
+#[derive(Debug)]
+pub struct JobHandle {
+    parts: Option<Parts>,
+    shared: Arc<Shared>,
+}
+
+impl JobHandle {
+    /// Waits for the job's end.
+    ///
+    /// # Errors
+    /// Why the job failed, or that it was cancelled.
+    pub fn join(mut self) -> Result<JobStatus> {
+        if let Some(mut parts) = self.parts.take() {
+            parts.join()?;
+        }
+        Ok(self.shared.status())
+    }
+
+    /// The job's status at this moment.
+    pub fn status(&self) -> JobStatus {
+        self.shared.status()
+    }
+
+    /// Where the job is.
+    pub fn state(&self) -> JobState {
+        self.shared.state()
+    }
+
+    /// Takes a checkpoint and waits until it is complete.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn checkpoint(&self) -> Result<CheckpointId> {
+        let over = || Error::new(ErrorKind::Checkpoint, "the job is over");
+        let parts = self.parts.as_ref().ok_or_else(over)?;
+        let (promise, outcome) = crossbeam::channel::bounded(1);
+        parts.request(Request::Checkpoint(promise));
+        loop {
+            match outcome.recv_timeout(LOOK_AGAIN) {
+                Ok(outcome) => return outcome,
+                Err(crossbeam::channel::RecvTimeoutError::Timeout) => {
+                    if self.state().is_over() {
+                        return Err(over());
+                    }
+                }
+                Err(crossbeam::channel::RecvTimeoutError::Disconnected) => return Err(over()),
+            }
+        }
+    }
+
+    /// Waits until one more checkpoint has completed; `false` if none has in that time, or the job is over.
+    pub fn wait_checkpoint(&self, timeout: Duration) -> bool {
+        let before = self.shared.status().checkpoints_completed;
+        let mut completed = false;
+        self.shared.wait(timeout, |state, count| {
+            completed = count > before;
+            completed || state.is_over()
+        });
+        completed
+    }
+
+    /// Lets the sources end where they are, takes a last checkpoint and waits for the end, at most until the deadline. Then the
+    /// job is cancelled; what doesn't return from user code is left behind.
+    ///
+    /// # Errors
+    /// `Stuck`, naming the operator that didn't return; `Cancelled` if the job was only slow; or why the job failed.
+    pub fn stop(mut self, deadline: Duration) -> Result<JobStatus> {
+        let Some(mut parts) = self.parts.take() else { return Ok(self.shared.status()) };
+        parts.request(Request::Stop);
+        if self.shared.wait(deadline, |state, _| state.is_over()) {
+            parts.join()?;
+            return Ok(self.shared.status());
+        }
+        self.force(parts)
+    }
+
+    /// Ends the job at once. Checkpoints stay; what isn't committed is not.
+    ///
+    /// # Errors
+    /// `Stuck`, naming the operator that didn't return; `Cancelled` otherwise.
+    pub fn cancel(mut self) -> Result<JobStatus> {
+        let Some(parts) = self.parts.take() else { return Ok(self.shared.status()) };
+        self.force(parts)
+    }
+
+    fn force(&self, mut parts: Parts) -> Result<JobStatus> {
+        parts.request(Request::Cancel);
+        if self.shared.wait(CANCEL_GRACE, |state, _| state.is_over()) {
+            parts.join()?;
+            return Ok(self.shared.status());
+        }
+        let stuck = parts.whereabouts();
+        parts.detach();
+        let mut error = Error::new(ErrorKind::Stuck, "did not return by the deadline; left behind");
+        if let Some((name, subtask)) = stuck.first() {
+            error = error.in_operator(name).in_subtask(*subtask);
+        }
+        Err(error)
+    }
+}
+
+impl Drop for JobHandle {
+    fn drop(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.request(Request::Cancel);
+        }
+    }
+}
+
+/// How often a waiting call looks whether the job is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a cancelled job may take to return from user code.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// A job that its host steps.
+#[derive(Debug)]
+pub struct JobStepper {
+    parts: Option<Parts>,
+    shared: Arc<Shared>,
+    outcome: Option<Result<()>>,
+}
+
+impl JobStepper {
+    /// Does a round of all tasks and of control. `true` while the job goes on.
+    ///
+    /// # Errors
+    /// Why the job failed.
+    pub fn step(&mut self) -> Result<bool> {
+        if let Some(outcome) = self.outcome.take() {
+            self.parts = None;
+            return outcome.map(|()| false);
+        }
+        let Some(parts) = &mut self.parts else { return Ok(false) };
+        match parts.step() {
+            None => Ok(true),
+            Some(outcome) => {
+                self.parts = None;
+                outcome.map(|()| false)
+            }
+        }
+    }
+
+    /// The job's status at this moment.
+    pub fn status(&self) -> JobStatus {
+        self.shared.status()
+    }
+}
