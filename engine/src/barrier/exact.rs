@@ -15,6 +15,7 @@ use crate::barrier::channel_set::ChannelSet;
 use crate::barrier::machine::Config;
 use crate::barrier::message::{AbortReason, Input, Output, Outputs};
 use crate::barrier::report::{AlignmentClock, AlignmentReport};
+use crate::barrier::taken::Taken;
 use crate::channel::event::{Barrier, Position};
 use crate::clock::Timestamp;
 use crate::id::{ChannelIndex, CheckpointId};
@@ -40,6 +41,7 @@ pub(super) struct Exact {
     later: Option<Barrier>,
     /// Newer checkpoints the coordinator gave up before any barrier came; ascending in age.
     abort_marks: Vec<CheckpointId>,
+    taken: Taken,
     clock: Option<AlignmentClock>,
 }
 
@@ -71,6 +73,7 @@ impl Exact {
             blocked: ChannelSet::new(config.channels),
             later: None,
             abort_marks: Vec::with_capacity(ABORT_MARKS_MAX),
+            taken: Taken::new(),
             clock: None,
         }
     }
@@ -292,6 +295,9 @@ impl Exact {
 
     fn trigger(&mut self, now: Timestamp, barrier: Barrier, out: &mut Outputs) {
         let n = barrier.checkpoint;
+        if self.taken.contains(n) {
+            return;
+        }
         if self.is_obsolete(n) || self.is_marked(n) {
             out.push(Output::Decline { checkpoint: n });
             return;

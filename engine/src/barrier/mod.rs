@@ -14,6 +14,7 @@ mod exact;
 mod machine;
 mod message;
 mod report;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod tracker;

@@ -10,6 +10,7 @@ use crate::barrier::channel_set::ChannelSet;
 use crate::barrier::machine::Config;
 use crate::barrier::message::{AbortReason, Input, Output, Outputs};
 use crate::barrier::report::{AlignmentClock, AlignmentReport};
+use crate::barrier::taken::Taken;
 use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointOptions;
 use crate::clock::Timestamp;
@@ -30,6 +31,7 @@ pub(super) struct Tracker {
     latest: Option<CheckpointId>,
     /// The highest checkpoint taken: none up to it is taken again.
     taken: Option<CheckpointId>,
+    recent: Taken,
     report: Option<AlignmentReport>,
 }
 
@@ -52,6 +54,7 @@ impl Tracker {
             pending: VecDeque::with_capacity(PENDING_MAX),
             latest: config.restored,
             taken: config.restored,
+            recent: Taken::new(),
             report: None,
         }
     }
@@ -203,6 +206,9 @@ impl Tracker {
 
     fn trigger(&mut self, now: Timestamp, barrier: Barrier, out: &mut Outputs) {
         let n = barrier.checkpoint;
+        if self.recent.contains(n) {
+            return;
+        }
         let follows = self.pending.iter().any(|e| e.barrier.checkpoint == n && !e.aborted);
         if Some(n) <= self.taken || (Some(n) <= self.latest && !follows) {
             out.push(Output::Decline { checkpoint: n });
@@ -283,6 +289,7 @@ impl Tracker {
         entry.clock.end(now);
         self.report = Some(entry.clock.report());
         self.taken = Some(checkpoint);
+        self.recent.push(checkpoint);
         out.push(Output::Snapshot { barrier: entry.barrier });
         out.push(Output::Completed { checkpoint });
     }

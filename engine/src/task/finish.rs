@@ -5,6 +5,9 @@
 //! `finish` once an operator; EndOfPartition goes out only with the coordinator's permit, asked while the mailbox is
 //! open and nothing of the task is unsent or unacknowledged (FLIP-147, do not cancel pending checkpoint on finish).
 //!
+//! A source chained into the task is one more input with one channel. [`Input::SnapshotOver`] is said for every snapshot
+//! that `task::snapshot` acknowledges, declines or drops.
+//!
 //! The task carries outputs out in order. A [`Step`] may take several rounds, in which mailbox and priority entries are
 //! served; [`Input::StepDone`] asks for the next. Called by `task` only.
 
@@ -14,7 +17,7 @@ mod state;
 use std::collections::VecDeque;
 
 use crate::channel::event::Barrier;
-use crate::channel::options::CheckpointOptions;
+use crate::channel::options::CheckpointKind;
 use crate::clock::Timestamp;
 use crate::id::CheckpointId;
 
@@ -235,22 +238,27 @@ impl Machine {
     }
 
     fn trigger(&mut self, barrier: Barrier, out: &mut Outputs) {
-        let kind = barrier.options.kind();
         let is_source = self.config.inputs.is_empty();
-        if is_source && kind.is_synchronous() && !self.is_ended() {
-            // The barrier of this savepoint follows EndOfData on every lane.
-            if self.stop.is_some() {
-                out.push(Output::DeclineClosing { checkpoint: barrier.checkpoint });
-                return;
+        match barrier.options.kind() {
+            CheckpointKind::StopWithSavepoint { drain } if is_source && !self.is_ended() => {
+                self.stop_source(barrier, drain, out);
             }
-            self.stop = Some(barrier);
-            let drain = barrier.options == CheckpointOptions::stop_with_savepoint(true);
-            self.source_ended(drain, out);
-            if self.phase == Phase::HoldingEndOfData {
-                self.take_stop(out);
-            }
-        } else {
-            out.push(Output::Take { barrier });
+            CheckpointKind::StopWithSavepoint { .. }
+            | CheckpointKind::Savepoint
+            | CheckpointKind::Checkpoint => out.push(Output::Take { barrier }),
+        }
+    }
+
+    /// The barrier of this savepoint follows EndOfData on every lane.
+    fn stop_source(&mut self, barrier: Barrier, drain: bool, out: &mut Outputs) {
+        if self.stop.is_some() {
+            out.push(Output::DeclineClosing { checkpoint: barrier.checkpoint });
+            return;
+        }
+        self.stop = Some(barrier);
+        self.source_ended(drain, out);
+        if self.phase == Phase::HoldingEndOfData {
+            self.take_stop(out);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod cascade;
 mod rig;
+mod simulation;
 
 use rig::{Rig, barrier};
 

@@ -135,6 +135,7 @@ impl Exact {
             out.push(Output::Snapshot { barrier: run.barrier });
         }
         out.push(Output::Completed { checkpoint });
+        self.taken.push(checkpoint);
         self.phase = Phase::Idle;
         self.leave(checkpoint, out);
         self.start_later(now, out);

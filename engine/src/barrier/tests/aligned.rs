@@ -1,9 +1,10 @@
 //! AL: aligned checkpoints.
 
+use std::time::Duration;
+
 use super::rig::Rig;
 use crate::barrier::{AbortReason, Config};
 use crate::channel::options::CheckpointOptions;
-use std::time::Duration;
 
 #[test]
 fn al_01_one_channel_never_blocks() {

@@ -1,9 +1,10 @@
 //! Faults known from other engines and from public reports, each as a scenario.
 
+use std::time::Duration;
+
 use super::rig::{Rig, timeout};
 use crate::barrier::{Config, Input, Output};
 use crate::channel::options::CheckpointOptions;
-use std::time::Duration;
 
 #[test]
 fn k07_a_triggered_checkpoint_blocks_and_resumes_nobody() {

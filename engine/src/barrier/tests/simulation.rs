@@ -6,14 +6,15 @@
 //! before the barrier, or all if the producer had finished. Every checkpoint nobody gave up completes.
 //! A failure prints its seed; `run(seed, ..)` repeats it.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
 use super::rig::{Item, Rig};
 use crate::barrier::{Config, Input};
 use crate::channel::event::{Barrier, Position};
 use crate::channel::options::CheckpointOptions;
 use crate::clock::Timestamp;
 use crate::id::CheckpointId;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 const CHECKPOINTS: u64 = 4;
 
@@ -118,7 +119,7 @@ enum Action {
     Read(usize),
     Grow,
     Pass,
-    Issue,
+    Begin,
     Trigger,
     GiveUp,
     Notice(u64),
@@ -131,8 +132,8 @@ struct Simulation {
     drain_hold: bool,
     gives_up: bool,
     producers: Vec<Producer>,
-    /// The barrier of each checkpoint issued, from 1.
-    issued: Vec<Barrier>,
+    /// The barrier of each checkpoint begun, from 1.
+    begun: Vec<Barrier>,
     fates: Vec<Fate>,
     triggered: u64,
     notices: Vec<u64>,
@@ -157,7 +158,7 @@ impl Simulation {
             drain_hold,
             gives_up,
             producers,
-            issued: Vec::new(),
+            begun: Vec::new(),
             fates: Vec::new(),
             triggered: 0,
             notices: Vec::new(),
@@ -186,7 +187,7 @@ impl Simulation {
         for (c, producer) in self.producers.iter().enumerate() {
             let ready = match producer.script.front() {
                 Some(Step::Data | Step::EndOfData) => true,
-                Some(Step::Barrier(n)) => *n <= self.issued.len() as u64,
+                Some(Step::Barrier(n)) => *n <= self.begun.len() as u64,
                 Some(Step::EndOfPartition) => {
                     let held = self.drain_hold && !self.rig.lanes[c].ended;
                     producer.wire.is_empty() && !held
@@ -212,10 +213,10 @@ impl Simulation {
         if let Some(&n) = self.notices.first() {
             actions.push(Action::Notice(n));
         }
-        let n = self.issued.len() as u64;
+        let n = self.begun.len() as u64;
         if self.fates.last() != Some(&Fate::Pending) {
             if n < CHECKPOINTS {
-                actions.push(Action::Issue);
+                actions.push(Action::Begin);
             }
             return;
         }
@@ -255,14 +256,14 @@ impl Simulation {
                     self.rig.now = self.rig.now + Duration::from_millis(millis);
                 }
             }
-            Action::Issue => self.issue(),
+            Action::Begin => self.begin(),
             Action::Trigger => {
-                self.triggered = self.issued.len() as u64;
-                let barrier = *self.issued.last().expect("it was issued");
+                self.triggered = self.begun.len() as u64;
+                let barrier = *self.begun.last().expect("it was begun");
                 self.rig.feed(Input::Trigger { barrier });
             }
             Action::GiveUp => {
-                let n = self.issued.len() as u64;
+                let n = self.begun.len() as u64;
                 if self.rng.one_in(8) {
                     *self.fates.last_mut().expect("one is pending") = Fate::GivenUp;
                     if self.rng.one_in(2) {
@@ -277,7 +278,7 @@ impl Simulation {
         }
     }
 
-    fn issue(&mut self) {
+    fn begin(&mut self) {
         let options = if self.mode != Mode::AtLeastOnce && self.rng.one_in(5) {
             CheckpointOptions::savepoint()
         } else {
@@ -288,8 +289,8 @@ impl Simulation {
                 Mode::AtLeastOnce => CheckpointOptions::at_least_once(),
             }
         };
-        let checkpoint = CheckpointId(self.issued.len() as u64 + 1);
-        self.issued.push(Barrier { checkpoint, timestamp: self.rig.now, options });
+        let checkpoint = CheckpointId(self.begun.len() as u64 + 1);
+        self.begun.push(Barrier { checkpoint, timestamp: self.rig.now, options });
         self.fates.push(Fate::Pending);
     }
 
@@ -303,7 +304,7 @@ impl Simulation {
             Step::EndOfData => self.send(c, Item::EndOfData),
             Step::EndOfPartition => self.rig.end(c),
             Step::Barrier(n) => {
-                let barrier = self.issued[n as usize - 1];
+                let barrier = self.begun[n as usize - 1];
                 if self.fates[n as usize - 1] == Fate::GivenUp && self.rng.one_in(2) {
                     self.send(c, Item::Cancel(n));
                     return;
@@ -373,7 +374,7 @@ impl Simulation {
     }
 
     fn judge(&self) {
-        assert_eq!(self.fates.len() as u64, CHECKPOINTS, "not all were issued");
+        assert_eq!(self.fates.len() as u64, CHECKPOINTS, "not all were begun");
         assert!(!self.fates.contains(&Fate::Pending), "one never completed: {:?}", self.fates);
         if !self.gives_up {
             assert!(self.fates.iter().all(|fate| *fate == Fate::Completed), "{:?}", self.fates);

@@ -1,10 +1,11 @@
 //! AT: checkpoints that start aligned and become unaligned when their timeout passes.
 
+use std::time::Duration;
+
 use super::rig::{Rig, index, timeout};
 use crate::barrier::{Input, Output};
 use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointOptions;
-use std::time::Duration;
 
 fn held(channels: usize) -> Rig {
     Rig::held(channels, timeout(10))
@@ -203,9 +204,11 @@ fn at_17_a_timeout_of_never_never_comes() {
 
 #[test]
 fn at_18_nothing_is_captured_behind_a_barrier_that_was_read() {
-    let mut rig = held(2);
-    rig.run("a1,0 b1,0 r0 +11 B0 B0 p");
-    assert_eq!(rig.counts(1), [0, 0]);
+    for barrier in ["a1,0 b1,0 r0", "b1,0 r0"] {
+        let mut rig = held(2);
+        rig.run(barrier).run("+11 B0 B0 p");
+        assert_eq!((rig.triggered(), rig.counts(1)), (vec![1], vec![0, 0]));
+    }
 }
 
 #[test]
@@ -262,6 +265,16 @@ fn a_savepoint_gives_way_when_the_announced_checkpoint_times_out() {
     assert_eq!(rig.aborted(), [1]);
     assert_eq!((rig.triggered(), rig.counts(2)), (vec![2], vec![1, 0]));
     assert!(rig.blocked().is_empty());
+}
+
+#[test]
+fn a_savepoint_gives_way_to_an_announcement_that_is_late_already() {
+    let mut rig = held(2);
+    rig.options = CheckpointOptions::savepoint();
+    rig.run("b1,0 r0 ~11");
+    rig.options = timeout(10);
+    rig.run("a2,0");
+    assert_eq!((rig.aborted(), rig.triggered()), (vec![1], vec![2]));
 }
 
 #[test]

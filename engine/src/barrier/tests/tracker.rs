@@ -1,8 +1,9 @@
 //! TR: the at-least-once tracker.
 
+use std::time::Duration;
+
 use super::rig::Rig;
 use crate::barrier::Config;
-use std::time::Duration;
 
 fn tracker(channels: usize) -> Rig {
     Rig::new(Config::at_least_once(channels))
@@ -95,8 +96,8 @@ fn the_oldest_is_dropped_when_too_many_are_pending() {
 #[test]
 fn a_trigger_after_all_channels_ended_is_taken_at_once_and_once() {
     let mut rig = tracker(2);
-    rig.run("E0 E1 T1 T2 T2");
-    assert_eq!((rig.triggered(), rig.declined.clone()), (vec![1, 2], vec![2]));
+    rig.run("E0 E1 T2 T3 T3 T2 T1");
+    assert_eq!((rig.triggered(), rig.declined.clone()), (vec![2, 3], vec![1]));
 }
 
 #[test]
