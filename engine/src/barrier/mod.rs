@@ -5,6 +5,11 @@
 //! at-least-once tracker, and the barriers that stand right before EndOfPartition (FLIP-147, extend the task barrier
 //! alignment). [`capture::Capture`] is the cursor with which the task carries out its capture outputs.
 //!
+//! A step of a task goes: serve the mailbox; load each channel's tail, then serve its priority side until that is empty;
+//! send [`Input::Tick`] if [`Machine::deadline`] has come; extend every capture; read one buffer or event of a channel that
+//! isn't blocked. After each input the outputs are carried out in order before the next is given. A channel born ended
+//! gets its [`Input::FinishNotice`] before the first step.
+//!
 //! Nothing here has a thread, clock, file or socket. Called by `task` only.
 
 pub mod capture;

@@ -1,6 +1,7 @@
 //! FT: end of data, final checkpoint, permit, leaving; on the finish machine together with the alignment machine.
 
 mod cascade;
+mod known;
 mod rig;
 mod simulation;
 
@@ -399,7 +400,7 @@ fn a_held_task_waits_for_a_checkpoint_it_has_taken() {
 }
 
 #[test]
-fn a_trigger_while_the_permit_is_asked_is_taken_flushed_and_asked_for_again() {
+fn k04_a_trigger_while_the_permit_is_asked_is_taken_flushed_and_asked_for_again() {
     let mut rig = Rig::ended(0, 0);
     rig.trigger(barrier(1));
     rig.complete(1);

@@ -9,6 +9,7 @@
 
 use crate::barrier::AbortReason;
 use crate::channel::event::Barrier;
+use crate::clock::Timestamp;
 use crate::id::CheckpointId;
 
 /// How many checkpoints given up ahead of their barriers are remembered one by one.
@@ -135,7 +136,7 @@ impl Machine {
     }
 
     /// Takes one input and appends to `out` what the task is to do, in order.
-    pub fn handle(&mut self, input: Input, out: &mut Outputs) {
+    pub fn handle(&mut self, _now: Timestamp, input: Input, out: &mut Outputs) {
         match input {
             Input::Take { barrier } => self.take(barrier, out),
             Input::Done { checkpoint, part } => self.done(checkpoint, part, out),
@@ -247,7 +248,6 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::channel::options::CheckpointOptions;
-    use crate::clock::Timestamp;
 
     fn barrier(n: u64, options: CheckpointOptions) -> Barrier {
         Barrier { checkpoint: CheckpointId(n), timestamp: Timestamp::ZERO, options }
@@ -260,7 +260,7 @@ mod tests {
     fn outputs(machine: &mut Machine, inputs: &[Input]) -> Outputs {
         let mut out = Outputs::new();
         for &input in inputs {
-            machine.handle(input, &mut out);
+            machine.handle(Timestamp::ZERO, input, &mut out);
         }
         out
     }
@@ -367,6 +367,28 @@ mod tests {
         let reason = AbortReason::Subsumed;
         let out = outputs(&mut machine, &[Input::LocalAbort { checkpoint, reason }]);
         assert_eq!(out.last(), Some(&Output::Decline { checkpoint, reason: Some(reason) }));
+    }
+
+    #[test]
+    fn k09_a_snapshot_waits_for_barriers_of_slow_channels() {
+        // It was acknowledged without the state of channels whose barriers were still to come.
+        let mut machine = Machine::new(None);
+        let checkpoint = CheckpointId(1);
+        let part = |part| Input::Done { checkpoint, part };
+        outputs(&mut machine, &[take(1)]);
+        assert!(outputs(&mut machine, &[part(Part::Outputs), part(Part::Operators)]).is_empty());
+        let late = outputs(&mut machine, &[part(Part::Inputs)]);
+        assert_eq!(late, [Output::Acknowledge { checkpoint }]);
+    }
+
+    #[test]
+    fn k27_an_abort_out_of_order_touches_its_own_checkpoint_only() {
+        let mut machine = Machine::new(None);
+        let checkpoint = CheckpointId(3);
+        outputs(&mut machine, &[Input::Notice { checkpoint }]);
+        assert_eq!(outputs(&mut machine, &[take(2)]).len(), 3, "2 is taken");
+        assert_eq!(outputs(&mut machine, &[take(3)])[0], Output::BroadcastCancel { checkpoint });
+        assert_eq!(outputs(&mut machine, &done(2)).len(), 1, "2 is acknowledged");
     }
 
     #[test]

@@ -78,6 +78,15 @@ fn k24_the_timeout_counts_from_the_trigger_not_from_the_first_barrier() {
 }
 
 #[test]
+fn k29_a_barrier_stuck_behind_data_is_cut_without_progress_of_the_reader() {
+    // Only the receiver could time out, and it did not know of a barrier still in the producer's lane.
+    let mut rig = Rig::held(2, timeout(10));
+    rig.run("B0 B0 a1,0 b1,0 B1 a1,1 b1,1 +11");
+    assert_eq!((rig.completed.clone(), rig.counts(1)), (vec![1], vec![2, 1]));
+    assert!(rig.log.is_empty(), "nothing was read");
+}
+
+#[test]
 fn k30_a_checkpoint_counts_as_unaligned_iff_bytes_were_captured() {
     for (script, unaligned) in [
         ("B0 a1,0 b1,0 +11 a1,1 b1,1", true),
@@ -98,6 +107,15 @@ fn k31_a_forced_aligned_barrier_never_captures() {
         assert!(rig.captured.is_empty());
         assert_eq!(rig.states[&1], [0, 2]);
     }
+}
+
+#[test]
+fn k34_what_is_queued_at_the_start_and_read_later_is_captured_once() {
+    // Recovered buffers were written at the start of the checkpoint and again when they were read.
+    let mut rig = Rig::held(3, CheckpointOptions::unaligned());
+    rig.run("B1 B2 B2 u1,0 r1 r2 r2 B2 r2 u1,1 u1,2");
+    assert_eq!(rig.captured[&1], [vec![], vec![0], vec![0, 1, 2]]);
+    assert_eq!((rig.completed.clone(), rig.states[&1].clone()), (vec![1], vec![0, 0, 0]));
 }
 
 #[test]
