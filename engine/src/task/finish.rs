@@ -160,7 +160,7 @@ impl Machine {
                 if let Some(latest) = latest {
                     self.complete(latest, out);
                 }
-                out.push(Output::NotifyAborted { checkpoint });
+                out.push(Output::Abort { checkpoint });
                 if self.awaited.savepoint == Some(checkpoint) {
                     // The job was to end with it; what ended here can't go on.
                     self.phase = Phase::Left;

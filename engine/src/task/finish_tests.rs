@@ -455,7 +455,7 @@ fn a_lost_completion_is_made_up_by_an_abort_notice() {
         rig.log,
         [
             Output::NotifyComplete { checkpoint: CheckpointId(3) },
-            Output::NotifyAborted { checkpoint: CheckpointId(4) },
+            Output::Abort { checkpoint: CheckpointId(4) },
         ]
     );
 }

@@ -117,6 +117,8 @@ pub struct Machine {
     running: Vec<Running>,
     /// Given up before their barriers came; ascending.
     marks: Vec<CheckpointId>,
+    /// Whose end the operators have heard of, oldest first.
+    notified: Vec<CheckpointId>,
     /// Whatever is not above counts as given up, for want of memory.
     marked_up_to: Option<CheckpointId>,
 }
@@ -208,7 +210,7 @@ impl Machine {
         self.marks.retain(|&mark| mark > checkpoint);
         out.push(Output::BroadcastCancel { checkpoint });
         // Operators hear of it before anything they wait for fails.
-        out.push(Output::NotifyAborted { checkpoint });
+        self.notify(checkpoint, out);
         if ran {
             out.push(Output::Drop { checkpoint });
         }
@@ -223,7 +225,7 @@ impl Machine {
     }
 
     fn notice(&mut self, checkpoint: CheckpointId, out: &mut Outputs) {
-        out.push(Output::NotifyAborted { checkpoint });
+        self.notify(checkpoint, out);
         if self.end(checkpoint) {
             out.push(Output::Drop { checkpoint });
         } else if Some(checkpoint) > self.last
@@ -234,6 +236,18 @@ impl Machine {
                 self.marked_up_to = Some(self.marks.remove(0));
             }
         }
+    }
+
+    /// Operators hear of the end of a checkpoint once, whoever ends it first.
+    fn notify(&mut self, checkpoint: CheckpointId, out: &mut Outputs) {
+        if self.notified.contains(&checkpoint) {
+            return;
+        }
+        if self.notified.len() == ABORT_MARKS_MAX {
+            self.notified.remove(0);
+        }
+        self.notified.push(checkpoint);
+        out.push(Output::NotifyAborted { checkpoint });
     }
 
     /// Whether it was running.
@@ -401,6 +415,23 @@ mod tests {
             [Output::Drop { checkpoint }, Output::Decline { checkpoint, reason: None }]
         );
         assert!(outputs(&mut machine, &done(1)).is_empty());
+    }
+
+    #[test]
+    fn operators_hear_of_an_abort_once() {
+        let checkpoint = CheckpointId(1);
+        let local = |reason| Input::LocalAbort { checkpoint, reason };
+        let notice = Input::Notice { checkpoint };
+        for inputs in [
+            [take(1), local(AbortReason::Subsumed), notice],
+            [take(1), notice, local(AbortReason::Notice)],
+            [notice, local(AbortReason::Notice), notice],
+        ] {
+            let out = outputs(&mut Machine::new(None), &inputs);
+            let heard = out.iter().filter(|o| matches!(o, Output::NotifyAborted { .. }));
+            assert_eq!(heard.count(), 1, "{inputs:?}");
+            assert!(out.contains(&Output::BroadcastCancel { checkpoint }), "{inputs:?}");
+        }
     }
 
     #[test]

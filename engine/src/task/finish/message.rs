@@ -143,8 +143,8 @@ pub enum Output {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// Tell the operators that the checkpoint was given up.
-    NotifyAborted {
+    /// The checkpoint was given up: tell the snapshot machine, which tells the operators, then the alignment machine.
+    Abort {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },

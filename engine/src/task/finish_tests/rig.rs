@@ -95,7 +95,7 @@ impl Rig {
             }
             Output::AckEndOfData { .. }
             | Output::DeclineClosing { .. }
-            | Output::NotifyAborted { .. }
+            | Output::Abort { .. }
             | Output::AwaitsCheckpoint(_)
             | Output::AskPermit { .. }
             | Output::CloseMailbox

@@ -340,7 +340,7 @@ impl Job {
                     self.push(at, Item::Record);
                 }
             }
-            Output::NotifyAborted { checkpoint } => {
+            Output::Abort { checkpoint } => {
                 self.align(at, barrier::Input::Abort { checkpoint });
             }
             Output::AwaitsCheckpoint(awaits) => self.nodes[at].awaits = awaits,
