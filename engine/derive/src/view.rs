@@ -4,7 +4,8 @@
 //! better, and the view is covariant in its lifetime, which a projection is not.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, format_ident, quote};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Attribute, DeriveInput, Fields, Type};
 
 use crate::shape::{Field, Shape, arguments};
@@ -86,21 +87,27 @@ impl View {
         }
     }
 
-    /// `PartialEq` written out: derived, it would break the build of a type with one field that has none.
+    /// `PartialEq` written out: derived, it would break the build of a type with one field that has none. Views of
+    /// different lifetimes are compared, which a view with a projected field needs, since it is invariant.
     fn equality(&self, shapes: &[Shape<'_>]) -> TokenStream {
-        let Self { name, generics, .. } = self;
+        let name = &self.name;
+        let (generics, mine, others) = match self.generics {
+            Some(_) => (quote!(<'a, 'b>), quote!(#name<'a>), quote!(#name<'b>)),
+            None => (TokenStream::new(), quote!(#name), quote!(#name)),
+        };
         let fields = shapes.iter().flat_map(|shape| &shape.fields);
         let bounds = fields.filter(|field| known(field.ty).is_none()).map(|field| {
-            let view = projection(field.ty);
-            quote!(#view: ::core::cmp::PartialEq)
+            let ty = field.ty;
+            quote!(for<'x> <#ty as ::tidegate::record::Data>::Ref<'x>: ::core::cmp::PartialEq)
         });
         let arms = shapes.iter().map(|shape| {
             let this = shape.pattern(name);
             let other_var = |field: &Field<'_>| format_ident!("other_{}", field.var);
             let other = shape.construct(name, |field| other_var(field).into_token_stream());
             let equal = shape.fields.iter().map(|field| {
-                let (mine, others) = (&field.var, other_var(field));
-                quote!(*#mine == *#others)
+                let (ty, mine, others) = (field.ty, &field.var, other_var(field));
+                let shorten = quote!(<#ty as ::tidegate::record::Data>::shorten);
+                quote!(#shorten(*#mine) == #shorten(*#others))
             });
             quote!((#this, #other) => true #(&& #equal)*)
         });
@@ -108,9 +115,9 @@ impl View {
         quote! {
             #[automatically_derived]
             #[allow(unused_qualifications, clippy::all)]
-            impl #generics ::core::cmp::PartialEq for #name #generics where #(#bounds),* {
+            impl #generics ::core::cmp::PartialEq<#others> for #mine where #(#bounds),* {
                 #[inline]
-                fn eq(&self, other: &Self) -> bool {
+                fn eq(&self, other: &#others) -> bool {
                     match (self, other) { #(#arms,)* #differ }
                 }
             }
@@ -120,7 +127,8 @@ impl View {
 
 /// The view of a type as the trait names it.
 fn projection(ty: &Type) -> TokenStream {
-    quote!(<#ty as ::tidegate::record::Data>::Ref<'a>)
+    // An error is shown at the field whose type is no record.
+    quote_spanned!(ty.span()=> <#ty as ::tidegate::record::Data>::Ref<'a>)
 }
 
 /// A view that can be spelled out.

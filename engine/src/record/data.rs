@@ -7,6 +7,12 @@ use super::codec::Codec;
 /// Derive it: `#[derive(Clone, Data)] struct Bid { auction: u64, url: String }` makes the view `BidRef<'a>` with
 /// the fields' views. Numbers, `bool`, `String`, `bytes::Bytes`, `Option`, `Vec` of fixed-size types and tuples of up to
 /// eight are records too; any serde type crosses as `Serde<T>` with the feature `serde`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a record: it does not implement `Data`",
+    label = "not a record type",
+    note = "derive it with `#[derive(Clone, Data)]`, or wrap a serde type in `Serde<T>`",
+    note = "records are numbers, strings, bytes, options, vectors of fixed-size types, tuples and derived types"
+)]
 pub trait Data: AsData<Data = Self> + Clone + Send + 'static {
     /// The view that operators get: `u64` for `u64`, `&str` for `String`, a tuple of views for a tuple.
     type Ref<'a>: Copy + AsData<Data = Self>;

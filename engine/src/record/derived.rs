@@ -128,7 +128,7 @@ fn a_struct_of_fixed_fields_is_fixed_and_packs_in_lists() {
     }
     assert_eq!(item_bytes::<Event>(), 17);
     assert_eq!(<<Event as Data>::Codec as Codec>::HEAD, 24);
-    assert!(!<<Bid as Data>::Codec as Codec>::FIXED);
+    assert_eq!(<<Bid as Data>::Codec as Codec>::HEAD, 8 + 8 + 8 + 16 + 8 + 32);
     let events = bid().events;
     assert_eq!(List::from_slice(&events).get(1).map(|event| event.key), Some(8));
 }
