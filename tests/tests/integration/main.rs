@@ -1,0 +1,5 @@
+//! The integration tests, one binary: what users see, and what must hold for the repository as a whole.
+
+mod derive;
+mod tidy;
+mod ui;

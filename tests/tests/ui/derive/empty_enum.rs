@@ -1,0 +1,7 @@
+//! An enum without variants has no values.
+use tidegate::record::Data;
+
+#[derive(Clone, Data)]
+enum Nothing {}
+
+fn main() {}
