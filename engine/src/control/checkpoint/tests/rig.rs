@@ -16,6 +16,9 @@ use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId};
 
 pub(super) use EdgeKind::{AllToAll, Pointwise};
 
+/// In nanoseconds; just below a second, for intervals of a second and more.
+const FIRST_DELAY: u64 = 999_999_999;
+
 /// A handle with a name and the kinds it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
@@ -100,7 +103,8 @@ impl Rig {
 
     /// No task deployed.
     pub(super) fn created(config: CoordinatorConfig, topology: Topology) -> Self {
-        let coordinator = Coordinator::new(config, topology, CheckpointId(1), Vec::new(), 0);
+        let coordinator =
+            Coordinator::new(config, topology, CheckpointId(1), Vec::new(), FIRST_DELAY);
         Self { coordinator, now: Timestamp::ZERO, is_prompt: true, requests: 0 }
     }
 
