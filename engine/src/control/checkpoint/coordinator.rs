@@ -1,9 +1,9 @@
 //! The checkpoint coordinator: one machine for plan, trigger, acknowledgement, completion, abort and finish permit.
 //!
 //! Invariants, checked on leaving [`Coordinator::handle`]: every awaited task is the current attempt of a running task,
-//! so nobody waits for a task that has finished; ids increase and are durable before a trigger carries one; a
-//! fully acknowledged checkpoint is with the store. Called by the control thread only. The rest of the machine is in
-//! `starting` (from request to trigger) and `ending` (completion and abort).
+//! so nobody waits for a task that has finished; a checkpoint is with the store iff all have acknowledged; nobody is on hold for
+//! nothing; the next deadline lies ahead. Called by the control thread only. The rest of the machine is in `starting` (from
+//! request to trigger), `ending` (completion and abort) and `interruption` (failover, restore, stop).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,21 +13,19 @@ use super::failure::{FailureOrigin, FailureReason, Tolerance};
 use super::final_checkpoint::FinalCheckpoint;
 use super::finalize::Finalized;
 use super::ids::Ids;
-use super::message::{
-    Ack, Fact, Input, Outcome, Output, Outputs, Restored, StopOutcome, WaitingChannel,
-};
+use super::message::{Ack, Fact, Input, Outcome, Output, Outputs, StopOutcome, WaitingChannel};
 use super::metadata::{Contributions, StateSummary};
 use super::options::SnapshotKind;
 use super::pending::{AckResult, Pending, Phase};
 use super::permit::{Permit, Permits};
-use super::request::{Origin, Request, RequestId};
+use super::request::{Origin, Request};
 use super::retained::Retained;
 use super::schedule::Schedule;
 use super::stop::Stop;
 use super::tasks::{TaskState, Tasks};
 use super::topology::Topology;
 use crate::clock::Timestamp;
-use crate::id::{AttemptId, CheckpointId, SubtaskId};
+use crate::id::{AttemptId, CheckpointId};
 
 /// How many ended checkpoints are remembered to judge late acknowledgements.
 pub(super) const ENDED_COUNT_MAX: usize = 16;
@@ -193,7 +191,7 @@ impl<S: StateSummary> Coordinator<S> {
         }
         self.settle(now, out);
         if cfg!(debug_assertions) {
-            self.check();
+            self.check(now);
         }
     }
 
@@ -243,6 +241,7 @@ impl<S: StateSummary> Coordinator<S> {
         for id in expired {
             self.abort(now, id, FailureReason::Expired, FailureOrigin::Coordinator, out);
         }
+        self.last.pass(now);
         let waits = self.decider.has_periodic() || self.starting.is_some_and(Request::is_periodic);
         if self.schedule.is_due(now) && !waits {
             let kind = SnapshotKind::Checkpoint;
@@ -336,7 +335,9 @@ impl<S: StateSummary> Coordinator<S> {
     }
 
     fn finish_request(&mut self, task: AttemptId, out: &mut Outputs<S>) {
-        if !self.tasks.is_current(task) {
+        // Of a task that is being cancelled the request is void: its restart is on the way.
+        if !self.tasks.is_current(task) || self.tasks.get(task.subtask).state != TaskState::Running
+        {
             return;
         }
         match Permit::decide(task, &self.pending) {
@@ -377,80 +378,8 @@ impl<S: StateSummary> Coordinator<S> {
         self.poll_queue(now, out);
     }
 
-    fn fail_over(&mut self, now: Timestamp, tasks: &[SubtaskId], out: &mut Outputs<S>) {
-        self.schedule.stop();
-        let collecting = |pending: &&Pending<S>| pending.is_collecting();
-        let ids: Vec<_> = self.pending.values().filter(collecting).map(|it| it.id).collect();
-        for id in ids {
-            self.abort(now, id, FailureReason::FailoverRegion, FailureOrigin::Coordinator, out);
-        }
-        for &task in tasks {
-            self.permits.withdraw(task);
-            self.last.withdraw(task);
-            self.tasks.give_up(task);
-        }
-    }
-
-    fn restored(&mut self, now: Timestamp, restored: Restored<S>, out: &mut Outputs<S>) {
-        // What the store is still writing is newer than what the tasks were restored from: they never prepared it.
-        for id in self.pending.keys().copied().collect::<Vec<_>>() {
-            self.abort(now, id, FailureReason::FailoverRegion, FailureOrigin::Coordinator, out);
-        }
-        for &task in &restored.tasks {
-            self.tasks.redeploy(task);
-            self.permits.withdraw(task.subtask);
-            self.last.withdraw(task.subtask);
-            self.contributions.remove(&task.subtask);
-        }
-        for &task in &restored.left_out {
-            self.tasks.leave_out(task);
-            self.contributions.remove(&task);
-        }
-        self.contributions.extend(restored.contributions);
-        self.latest = restored.checkpoint;
-        self.retained.begin_restore(restored.checkpoint);
-    }
-
-    fn stop_job(&mut self, now: Timestamp, by: RequestId, is_drain: bool, out: &mut Outputs<S>) {
-        let has_blocking_output = self.topology.edges().iter().any(|edge| {
-            let vertex = edge.from;
-            edge.is_blocking
-                && self.tasks.iter().any(|(id, task)| id.vertex == vertex && !task.is_finished())
-        });
-        let refusal = if self.is_closed {
-            Some(FailureReason::CoordinatorShutdown)
-        } else if has_blocking_output {
-            Some(FailureReason::BlockingOutputExists)
-        } else if !self.stop.begin(by) {
-            Some(FailureReason::TooManyRequests)
-        } else {
-            None
-        };
-        if let Some(reason) = refusal {
-            let outcome = Outcome::Stop(StopOutcome::Failed { reason });
-            out.push(Output::Promise { request: by, outcome });
-            return;
-        }
-        self.schedule.stop();
-        self.abort_all(now, FailureReason::CoordinatorSuspend, out);
-        let kind = SnapshotKind::StopSavepoint { is_drain };
-        self.submit(now, Request { origin: Origin::Stop(by), kind, at: now }, out);
-    }
-
-    fn close(&mut self, now: Timestamp, out: &mut Outputs<S>) {
-        self.is_closed = true;
-        self.schedule.stop();
-        if let Some((request, outcome)) = self.stop.cancel() {
-            out.push(Output::Promise { request, outcome: Outcome::Stop(outcome) });
-        }
-        self.abort_all(now, FailureReason::CoordinatorShutdown, out);
-        for id in self.storing.keys().copied().collect::<Vec<_>>() {
-            let reason = FailureReason::CoordinatorShutdown;
-            self.abort(now, id, reason, FailureOrigin::Coordinator, out);
-        }
-    }
-
-    fn check(&self) {
+    fn check(&self, now: Timestamp) {
+        assert!(self.deadline().is_none_or(|at| at > now), "a deadline has passed unserved");
         for pending in self.pending.values() {
             for id in pending.awaited() {
                 let task = self.tasks.get(id.subtask);

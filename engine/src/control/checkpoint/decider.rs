@@ -54,7 +54,7 @@ impl RequestDecider {
         let mut dropped = None;
         if self.queue.len() >= self.queue_max {
             match self.queue.pop() {
-                Some(last) if last.is_periodic() || request.is_forced() > last.is_forced() => {
+                Some(last) if last.is_periodic() || (request.is_forced() && !last.is_forced()) => {
                     dropped = Some(last);
                 }
                 Some(last) => {

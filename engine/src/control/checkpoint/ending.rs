@@ -20,10 +20,8 @@ impl<S: StateSummary> Coordinator<S> {
             discard_states(id, states, out);
             return;
         }
-        let (Some(storing), Some(pending)) = (self.storing.remove(&id), self.pending.remove(&id))
-        else {
-            return;
-        };
+        let Some(storing) = self.storing.remove(&id) else { return };
+        let Some(pending) = self.pending.remove(&id) else { return };
         let kind = pending.options.kind();
         self.remember(id, Ending::Completed);
         self.last_completion = Some(now);

@@ -77,11 +77,14 @@ impl FinalCheckpoint {
         self.retry_at.filter(|_| self.is_awaited())
     }
 
+    /// Allows the next try if its time has come.
+    pub fn pass(&mut self, now: Timestamp) {
+        self.retry_at = self.retry_at.filter(|&at| at > now);
+    }
+
     /// Nothing but a checkpoint can move the job, and a try is allowed.
-    pub fn is_due(&self, now: Timestamp, topology: &Topology, tasks: &Tasks) -> bool {
-        self.is_awaited()
-            && self.retry_at.is_none_or(|at| at <= now)
-            && self.is_stuck(topology, tasks)
+    pub fn is_due(&self, topology: &Topology, tasks: &Tasks) -> bool {
+        self.is_awaited() && self.retry_at.is_none() && self.is_stuck(topology, tasks)
     }
 
     fn is_stuck(&self, topology: &Topology, tasks: &Tasks) -> bool {

@@ -1,8 +1,12 @@
 //! What a completed checkpoint records: per operator and subtask, which of five kinds of entry it has.
 //!
-//! 1. no entry (a running subtask without state), 2. a running subtask's state, 3. the state of a subtask whose
-//! operators have finished, 4. a finished subtask, with the union state it leaves behind, 5. an operator all of whose
-//! subtasks have finished for good. The coordinator never looks into a state; it asks [`StateSummary`].
+//! 1. no entry: a running subtask without state
+//! 2. [`SubtaskEntry::Running`]: the state of a running subtask
+//! 3. [`SubtaskEntry::OperatorsFinished`]: the state of a subtask that only waits to leave
+//! 4. [`SubtaskEntry::Finished`]: a subtask that has left, with its part of the union state
+//! 5. [`Progress::FullyFinished`]: all subtasks of the operator have finished for good
+//!
+//! The coordinator never looks into a state; it asks [`StateSummary`].
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,6 +12,7 @@ pub mod failure;
 pub mod final_checkpoint;
 pub mod finalize;
 pub mod ids;
+mod interruption;
 pub mod legality;
 pub mod message;
 pub mod metadata;

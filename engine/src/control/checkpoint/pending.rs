@@ -91,6 +91,7 @@ impl<S> Pending<S> {
         if self.awaited.get(&subtask) == Some(&attempt) {
             self.awaited.remove(&subtask);
             self.waiting.remove(&subtask);
+            self.held_triggers.retain(|held| held.subtask != subtask);
             self.acks.insert(subtask, ack);
             return (AckResult::Accepted, None);
         }

@@ -47,10 +47,15 @@ impl Permits {
     }
 
     /// Takes out the requests that can be granted.
-    pub fn grantable<S>(&mut self, pending: &BTreeMap<CheckpointId, Pending<S>>) -> Vec<AttemptId> {
+    pub fn grantable<S>(
+        &mut self,
+        pending: &BTreeMap<CheckpointId, Pending<S>>,
+    ) -> BTreeSet<AttemptId> {
         let is_free =
             |task: &AttemptId| !pending.values().any(|pending| pending.awaits(task.subtask));
-        self.0.extract_if(.., |task| is_free(task)).collect()
+        let (free, held) = self.0.iter().copied().partition(is_free);
+        self.0 = held;
+        free
     }
 
     /// The requests on hold.

@@ -278,7 +278,7 @@ mod tests {
     fn channels_are_numbered_gate_by_gate() {
         let vertices = vec![Vertex::new(0, 2), Vertex::new(1, 2), Vertex::new(2, 2)];
         let edges = vec![Edge::new(1, 2, EdgeKind::Pointwise), Edge::new(0, 2, EdgeKind::AllToAll)];
-        let topology = Topology::new(vertices, edges).unwrap();
+        let topology = Topology::new(vertices, edges).expect("the graph has no loop");
         let channels: Vec<_> = topology.channels(SubtaskId::new(2, 1)).collect();
         let expected =
             [(0, SubtaskId::new(1, 1)), (1, SubtaskId::new(0, 0)), (2, SubtaskId::new(0, 1))];

@@ -348,3 +348,19 @@ fn a_savepoint_waits_for_an_unaligned_checkpoint_to_end() {
     assert_eq!(triggers(&rig.savepoint()), []);
     assert_eq!(triggers(&rig.complete(1)), [(2, task(0, 0))]);
 }
+
+#[test]
+fn a_failure_after_the_grant_takes_the_permit_back() {
+    let mut rig = Rig::default(pair());
+    rig.finish(task(0, 0));
+    rig.state(task(0, 0), TaskState::Failed);
+    let reason = FailureReason::NotAllRequiredTasksRunning;
+    assert_eq!(failures(&rig.checkpoint()), [(None, reason)]);
+}
+
+#[test]
+fn a_task_that_is_being_cancelled_gets_no_permit() {
+    let mut rig = Rig::default(pair());
+    rig.send(Input::Failover { tasks: vec![task(0, 0).subtask] });
+    assert_eq!(rig.finish(task(0, 0)), []);
+}

@@ -8,6 +8,7 @@ mod coordination;
 mod deciding;
 mod ending_jobs;
 mod finalization;
+mod fuzzing;
 mod interleavings;
 mod legality;
 mod planning;
