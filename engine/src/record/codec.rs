@@ -89,6 +89,10 @@ pub trait Codec: Sealed + 'static {
     /// Says what is wrong; nothing of such a frame may be read.
     #[doc(hidden)]
     fn check(head: &[u8], tail: &mut &[u8]) -> Result<(), BadFrame>;
+
+    /// Writes what the type looks like in a frame: equal shapes, equal frames. Part of the checkpoint format.
+    #[doc(hidden)]
+    fn shape(out: &mut String);
 }
 
 /// A codec without a tail, whose values can lie back to back in a list.
@@ -147,6 +151,7 @@ macro_rules! number {
                 unsafe { head.cast::<$type>().read_unaligned() }
             }
             fn check(head: &[u8], _: &mut &[u8]) -> Result<(), BadFrame> { word(head, 0).map(drop) }
+            fn shape(out: &mut String) { out.push_str(stringify!($type)); }
         }
         impl FixedCodec for $type {
             const ITEM: usize = size_of::<$type>();
@@ -193,6 +198,7 @@ macro_rules! narrow {
                 let bytes = head[..size_of::<$wide>()].try_into().expect("a word is longer");
                 $from(<$wide>::from_le_bytes(bytes)).map(drop).ok_or(BadFrame::Tag)
             }
+            fn shape(out: &mut String) { out.push_str(stringify!($type)); }
         }
         impl FixedCodec for $type {
             const ITEM: usize = size_of::<$wide>();
@@ -279,6 +285,9 @@ impl Codec for String {
         let bytes = cut(tail, word(head, 0)?)?;
         std::str::from_utf8(bytes).map(drop).map_err(|_| BadFrame::Utf8)
     }
+    fn shape(out: &mut String) {
+        out.push_str("str");
+    }
 }
 
 impl Sealed for Bytes {}
@@ -306,6 +315,9 @@ impl Codec for Bytes {
     }
     fn check(head: &[u8], tail: &mut &[u8]) -> Result<(), BadFrame> {
         cut(tail, word(head, 0)?).map(drop)
+    }
+    fn shape(out: &mut String) {
+        out.push_str("bytes");
     }
 }
 
@@ -351,6 +363,10 @@ impl<T: Codec> Codec for Option<T> {
             _ => Err(BadFrame::Tag),
         }
     }
+    fn shape(out: &mut String) {
+        out.push('?');
+        T::shape(out);
+    }
 }
 
 impl<T: Data<Codec: FixedCodec>> Sealed for Vec<T> {}
@@ -390,6 +406,10 @@ impl<T: Data<Codec: FixedCodec>> Codec for Vec<T> {
     fn check(head: &[u8], tail: &mut &[u8]) -> Result<(), BadFrame> {
         let n = word(head, 0)?.checked_mul(T::Codec::ITEM as u64).ok_or(BadFrame::Short)?;
         cut(tail, n).map(drop)
+    }
+    fn shape(out: &mut String) {
+        out.push('*');
+        T::Codec::shape(out);
     }
 }
 
@@ -447,6 +467,11 @@ macro_rules! tuple {
                 )*
                 debug_assert_eq!(at, Self::HEAD);
                 Ok(())
+            }
+            fn shape(out: &mut String) {
+                out.push('(');
+                $($type::shape(out); out.push(',');)*
+                out.push(')');
             }
         }
         impl<$($type: FixedCodec),*> FixedCodec for ($($type,)*) {
@@ -506,6 +531,64 @@ impl Codec for () {
     fn check(_: &[u8], _: &mut &[u8]) -> Result<(), BadFrame> {
         Ok(())
     }
+    fn shape(out: &mut String) {
+        out.push_str("()");
+    }
+}
+
+/// An array's items lie back to back, as in a list, filled up to 8 bytes.
+impl<T: FixedCodec, const N: usize> Sealed for [T; N] {}
+impl<T: FixedCodec, const N: usize> Codec for [T; N] {
+    type Ref<'a> = [T::Ref<'a>; N];
+    const HEAD: usize = (N * T::ITEM).next_multiple_of(8);
+    const FIXED: bool = true;
+    #[inline(always)]
+    fn shorten<'short, 'long: 'short>(view: Self::Ref<'long>) -> Self::Ref<'short> {
+        view.map(T::shorten)
+    }
+    #[inline(always)]
+    fn tail_len(_: Self::Ref<'_>) -> usize {
+        0
+    }
+    #[inline(always)]
+    unsafe fn write(view: Self::Ref<'_>, head: *mut u8, _: &mut *mut u8) {
+        // SAFETY: the head has room for all items.
+        unsafe { Self::write_item(view, head) };
+    }
+    #[inline(always)]
+    unsafe fn read<'a>(head: *const u8, _: &mut *const u8) -> Self::Ref<'a> {
+        // SAFETY: `write` put all items here.
+        unsafe { Self::read_item(head) }
+    }
+    fn check(head: &[u8], _: &mut &[u8]) -> Result<(), BadFrame> {
+        if head.len() < Self::HEAD { Err(BadFrame::Short) } else { Ok(()) }
+    }
+    fn shape(out: &mut String) {
+        out.push('[');
+        T::shape(out);
+        out.push_str(&format!(";{N}]"));
+    }
+}
+impl<T: FixedCodec, const N: usize> FixedCodec for [T; N] {
+    const ITEM: usize = N * T::ITEM;
+    #[inline(always)]
+    unsafe fn write_item(view: Self::Ref<'_>, at: *mut u8) {
+        for (index, item) in view.into_iter().enumerate() {
+            // SAFETY: the items lie back to back within `ITEM` bytes.
+            let at = unsafe { at.add(index * T::ITEM) };
+            // SAFETY: the same contract, item by item.
+            unsafe { T::write_item(item, at) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn read_item<'a>(at: *const u8) -> Self::Ref<'a> {
+        std::array::from_fn(|index| {
+            // SAFETY: the items lie back to back within `ITEM` bytes.
+            let at = unsafe { at.add(index * T::ITEM) };
+            // SAFETY: the same contract, item by item.
+            unsafe { T::read_item(at) }
+        })
+    }
 }
 
 /// One of two: a derived enum's codec is a list of these, one a variant, ended by [`Never`].
@@ -540,6 +623,9 @@ impl Codec for Never {
     }
     fn check(_: &[u8], _: &mut &[u8]) -> Result<(), BadFrame> {
         Err(BadFrame::Tag)
+    }
+    fn shape(out: &mut String) {
+        out.push('!');
     }
 }
 
@@ -600,6 +686,13 @@ impl<A: Codec, B: Codec> Codec for Or<A, B> {
             1 => B::check(&head[8..], tail),
             _ => Err(BadFrame::Tag),
         }
+    }
+    fn shape(out: &mut String) {
+        out.push('<');
+        A::shape(out);
+        out.push('|');
+        B::shape(out);
+        out.push('>');
     }
 }
 

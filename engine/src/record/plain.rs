@@ -194,6 +194,35 @@ impl<T: Data<Codec: FixedCodec>> Data for Vec<T> {
     }
 }
 
+impl<T: AsData<Data: Data<Codec: FixedCodec>>, const N: usize> AsData for [T; N] {
+    type Data = [T::Data; N];
+    #[inline(always)]
+    fn view(&self) -> [<T::Data as Data>::Ref<'_>; N] {
+        std::array::from_fn(|index| self[index].view())
+    }
+}
+
+impl<T: Data<Codec: FixedCodec>, const N: usize> Data for [T; N] {
+    type Ref<'a> = [T::Ref<'a>; N];
+    type Codec = [T::Codec; N];
+    #[inline(always)]
+    fn encode<'a>(view: Self::Ref<'a>) -> <Self::Codec as Codec>::Ref<'a> {
+        view.map(T::encode)
+    }
+    #[inline(always)]
+    fn decode<'a>(raw: <Self::Codec as Codec>::Ref<'a>) -> Self::Ref<'a> {
+        raw.map(T::decode)
+    }
+    #[inline(always)]
+    fn own(view: Self::Ref<'_>) -> Self {
+        view.map(T::own)
+    }
+    #[inline(always)]
+    fn shorten<'short, 'long: 'short>(view: Self::Ref<'long>) -> Self::Ref<'short> {
+        view.map(T::shorten)
+    }
+}
+
 impl AsData for () {
     type Data = Self;
     fn view(&self) {}
@@ -267,6 +296,7 @@ mod tests {
         round_trip("a longer string than the sixteen bytes".to_owned());
         round_trip((Some("x".to_owned()), None::<u64>, Bytes::from_static(b"\0\xff")));
         round_trip((vec![(1u32, 2u8), (3, 4)], "after the list".to_owned()));
+        round_trip(([1u8, 2, 3], "after the array".to_owned(), [[(7u64, true); 2]; 3]));
         round_trip(((1u64, "in".to_owned()), EpochMillis(-5), vec![true, false]));
     }
 

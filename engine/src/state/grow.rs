@@ -5,8 +5,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::chunk::{Directory, Entry, Segment};
+use super::places::Directory;
 use super::pool::{Pool, SEGMENT_BYTES};
+use super::segment::{Entry, Segment};
 use super::table::{Slot, TableOptions};
 use super::value::Value;
 use crate::record::Key;
@@ -26,16 +27,18 @@ const PLACES_PER_SEGMENT: usize = 16;
 pub(super) struct Growth<K, V> {
     pool: Arc<Pool>,
     pub(super) options: TableOptions,
+    /// What a key's value is at first.
+    pub(super) init: V,
     next_id: u64,
-    of: PhantomData<fn() -> (K, V)>,
+    of: PhantomData<fn() -> K>,
 }
 
 type Dir<K, V> = Directory<Slot<K>, V>;
 type Seg<K, V> = Segment<Slot<K>, V>;
 
 impl<K: Key, V: Value> Growth<K, V> {
-    pub(super) fn new(options: TableOptions) -> Self {
-        Self { pool: Pool::new(), options, next_id: 0, of: PhantomData }
+    pub(super) fn new(options: TableOptions, init: V) -> Self {
+        Self { pool: Pool::new(), options, init, next_id: 0, of: PhantomData }
     }
 
     /// An empty directory.
@@ -144,7 +147,7 @@ impl<K: Key, V: Value> Growth<K, V> {
             } else {
                 K::Codec::store(K::Codec::load(key, keys), key_arena)
             };
-            let value = if V::VARIES {
+            let value = if V::VARIES && !value.is_gone() {
                 V::store(value.wire(|at, n| from.values.part(at, n)), value_arena)
             } else {
                 *value

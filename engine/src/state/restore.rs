@@ -22,15 +22,18 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// [`ErrorKind::Checkpoint`] if the block is not whole frames of these types; entries before the bad one are in.
     pub fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<usize> {
-        self.restore_hashed(block, range, |key| Self::hash(key))
+        self.restore_with(block, range, |key| Self::hash(key), |_| Ok(()), |_, _, _| {})
     }
 
-    /// The same with a hash of the caller's.
-    pub(super) fn restore_hashed(
+    /// The same with the caller's hash of keys and check of values; `seen` is shown what was put in, and whether
+    /// it is new.
+    pub(super) fn restore_with(
         &mut self,
         block: &[u8],
         range: KeyGroupRange,
         hash: impl Fn(K::Ref<'_>) -> u64,
+        check: impl Fn(<V::Wire as Data>::Ref<'_>) -> Result<(), BadFrame>,
+        mut seen: impl FnMut(u64, K::Ref<'_>, bool),
     ) -> Result<usize> {
         let (mut at, mut taken) = (0, 0);
         let mut batch = [(0u64, 0usize, 0usize); BATCH];
@@ -41,6 +44,10 @@ impl<K: Key, V: Value> Table<K, V> {
                 let value_at = at + key_bytes;
                 let value_bytes =
                     check_frame::<V::Wire>(&block[value_at..]).map_err(|e| bad(value_at, e))?;
+                if key_bytes + value_bytes == 0 {
+                    return Err(bad(at, BadFrame::Short));
+                }
+                check(read_frame::<V::Wire>(&block[value_at..])).map_err(|e| bad(value_at, e))?;
                 let hash = hash(read_frame::<K>(&block[at..]));
                 if range.contains(self.growth.options.groups.of(hash)) {
                     self.prefetch(hash);
@@ -48,15 +55,14 @@ impl<K: Key, V: Value> Table<K, V> {
                     n += 1;
                 }
                 at = value_at + value_bytes;
-                if key_bytes + value_bytes == 0 {
-                    return Err(bad(at, BadFrame::Short));
-                }
             }
             taken += n;
             for &(hash, key_at, value_at) in &batch[..n] {
                 let key = read_frame::<K>(&block[key_at..]);
                 let value = read_frame::<V::Wire>(&block[value_at..]);
+                let before = self.len();
                 self.put(hash, key, value);
+                seen(hash, key, self.len() > before);
             }
         }
         Ok(taken)

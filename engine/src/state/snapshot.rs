@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use tidegate_netstack::segment::SPARE;
 
-use super::chunk::{Aside, Segment, Spare};
+use super::chunk::{Aside, Spare};
 use super::running::{Running, RunningGuard};
+use super::segment::{Entry, Segment};
 use super::table::{Slot, Table};
 use super::value::Value;
 use crate::error::Result;
@@ -31,7 +32,7 @@ pub struct TableSnapshot<K: Key, V: Value> {
     older: Running,
     groups: KeyGroups,
     len: usize,
-    spare: Spare<Slot<K>, V>,
+    spare: Spare<Entry<Slot<K>, V>>,
     /// Dropped last, so that the worker keeps what is still read.
     _guard: RunningGuard,
 }
@@ -61,7 +62,7 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         self.epoch
     }
 
-    /// How many entries it has.
+    /// How many entries it has at most.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -134,14 +135,16 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         block: &mut BlockWriter,
         out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut room = Aside::new();
+        let mut room = Aside::new(Entry::<Slot<K>, V>::CHUNK_SLOTS);
         for index in 0..segment.chunk_count() {
             let is_oldest = self.older.all_done();
             let entries = segment.save(index, self.epoch, is_oldest, &mut room, &self.spare);
             // After the chunk was read: its entries name bytes that are in the arena by then.
             let keys = segment.keys.all();
             for entry in entries {
-                let Some((key, value)) = entry.get() else { continue };
+                let Some((key, value)) = entry.get().filter(|(_, value)| !value.is_gone()) else {
+                    continue;
+                };
                 let key = K::decode(K::Codec::load(key, keys));
                 let value = value.wire(|from, n| segment.values.part(from, n));
                 block.add::<K, V::Wire>(entry.hash(), key, value, out)?;

@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use super::chunk::{Added, Directory};
 use super::grow::Growth;
+use super::places::{Added, Directory};
 use super::snapshot::TableSnapshot;
 use super::value::Value;
 use crate::record::codec::Codec;
@@ -46,14 +46,13 @@ type Raw<'a, K> = <<K as Data>::Codec as Codec>::Ref<'a>;
 pub struct Table<K: Key, V: Value> {
     pub(super) directory: Directory<Slot<K>, V>,
     pub(super) growth: Growth<K, V>,
-    init: V,
 }
 
 impl<K: Key, V: Value> Table<K, V> {
     /// An empty table whose values begin as `init`.
     pub fn new(options: TableOptions, init: V) -> Self {
-        let mut growth = Growth::new(options);
-        Self { directory: growth.directory(0), growth, init }
+        let mut growth = Growth::new(options, init);
+        Self { directory: growth.directory(0), growth }
     }
 
     /// A key's hash, as keyed channels carry it.
@@ -72,11 +71,11 @@ impl<K: Key, V: Value> Table<K, V> {
     #[inline(always)]
     pub fn entry(&mut self, hash: u64, key: K::Ref<'_>) -> &mut V {
         let raw = K::encode(key);
-        let (growth, init) = (&mut self.growth, self.init);
+        let growth = &mut self.growth;
         let value = self.directory.entry(
             hash,
             |slot, directory| same::<K, V>(slot, raw, hash, directory),
-            |directory| Some(add(directory, growth, hash, raw, init)),
+            |directory| Some(add(directory, growth, hash, raw)),
         );
         value.expect("a missing entry was added")
     }
@@ -195,7 +194,6 @@ fn add<K: Key, V: Value>(
     growth: &mut Growth<K, V>,
     hash: u64,
     raw: Raw<'_, K>,
-    init: V,
 ) -> Added {
     growth.make_room(directory, hash);
     let key = if K::Codec::FIXED {
@@ -203,5 +201,5 @@ fn add<K: Key, V: Value>(
     } else {
         directory.append_key(hash, K::Codec::tail_len(raw), |arena| K::Codec::store(raw, arena))
     };
-    directory.insert(hash, key, init)
+    directory.insert(hash, key, growth.init)
 }

@@ -20,6 +20,11 @@ pub trait Value: Copy + Send + Sync + 'static {
     fn room(view: <Self::Wire as Data>::Ref<'_>) -> usize;
     /// Bytes of the arena that it takes.
     fn arena_bytes(&self) -> usize;
+    /// Whether it stands for a value that is gone, which snapshots leave out.
+    #[inline(always)]
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 impl<V: Copy + Sync + Data> Value for V {
@@ -45,7 +50,7 @@ impl<V: Copy + Sync + Data> Value for V {
 }
 
 /// Where a value's bytes lie in its segment's arena.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blob {
     pub(super) from: u32,
     pub(super) len: u32,
@@ -58,10 +63,10 @@ impl Value for Blob {
     const VARIES: bool = true;
 
     fn wire<'a>(&'a self, part: impl Fn(usize, usize) -> &'a [u8]) -> &'a [u8] {
-        part(self.from as usize, self.len as usize)
+        if self.is_gone() { &[] } else { part(self.from as usize, self.len as usize) }
     }
     fn store(view: &[u8], arena: &mut Vec<u8>) -> Self {
-        Self::store_with_room(view, view.len(), arena)
+        Self::store_parts(&[view], view.len(), arena)
     }
     fn room(view: &[u8]) -> usize {
         view.len().next_multiple_of(8)
@@ -69,16 +74,23 @@ impl Value for Blob {
     fn arena_bytes(&self) -> usize {
         self.room as usize
     }
+    fn is_gone(&self) -> bool {
+        self.len == Self::GONE.len
+    }
 }
 
 impl Blob {
-    /// Stores bytes with room for `room` in all.
-    pub(super) fn store_with_room(bytes: &[u8], room: usize, arena: &mut Vec<u8>) -> Self {
+    /// Takes no bytes, and stands for a value that was removed.
+    pub(super) const GONE: Self = Self { from: 0, len: u32::MAX, room: 0 };
+
+    /// Stores the bytes of `parts` with room for `room` in all.
+    pub(super) fn store_parts(parts: &[&[u8]], room: usize, arena: &mut Vec<u8>) -> Self {
         let from = arena.len();
-        let room = room.max(bytes.len()).next_multiple_of(8);
-        arena.extend_from_slice(bytes);
+        parts.iter().for_each(|part| arena.extend_from_slice(part));
+        let len = arena.len() - from;
+        let room = room.max(len).next_multiple_of(8);
         arena.resize(from + room, 0);
         let narrow = |n: usize| u32::try_from(n).expect("an arena is below 4 GiB");
-        Self { from: narrow(from), len: narrow(bytes.len()), room: narrow(room) }
+        Self { from: narrow(from), len: narrow(len), room: narrow(room) }
     }
 }
