@@ -128,7 +128,7 @@ impl<K: Key, V: Value> Growth<K, V> {
 
     /// Copies a segment's entries to `next[choose(hash)]`, and says how many each got.
     fn copy(
-        &mut self,
+        &self,
         directory: &Dir<K, V>,
         from: &Seg<K, V>,
         next: &mut [&mut Seg<K, V>],

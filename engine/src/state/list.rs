@@ -1,5 +1,6 @@
 //! A list of values for each key; adding one is cheap.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use super::keyed::{StateSnapshot, StateTable};
@@ -121,5 +122,11 @@ impl<'s, K: Key, V: Data> ListAt<'s, K, V> {
     /// Removes all values.
     pub fn clear(&mut self) {
         self.state.table.remove(self.hash, self.key);
+    }
+}
+
+impl<K: Key, V> fmt::Debug for ListAt<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListAt").finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 //! key's map keys in the order in which they came. An entry that is removed stays as a gap until the gaps of its key are
 //! the most part, so that no map key is listed twice. The list is not written to snapshots: restoring entries makes it.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use super::keyed::{StateSnapshot, StateTable};
@@ -243,5 +244,11 @@ impl<'s, K: Key, M: Key, V: Data> MapAt<'s, K, M, V> {
                 }
             }
         })
+    }
+}
+
+impl<K: Key, M: Key, V> fmt::Debug for MapAt<'_, K, M, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapAt").finish_non_exhaustive()
     }
 }

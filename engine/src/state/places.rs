@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::chunk::Spare;
 use super::running::{Running, RunningGuard};
-use super::segment::{Entry, Segment, ideal, tag};
+use super::segment::{Entry, Segment, Segments, ideal, tag};
 
 /// No epoch is that high.
 const EPOCH_END: u32 = u32::MAX;
@@ -45,7 +45,7 @@ pub(super) struct Directory<S, V> {
     /// Bytes of each segment's arenas that no entry names.
     garbage: Vec<usize>,
     /// Shared with snapshots; copied when it changes while one has it.
-    segments: Arc<Vec<Arc<Segment<S, V>>>>,
+    segments: Segments<S, V>,
     running: Running,
     spare: Spare<Entry<S, V>>,
     /// How many chunks were put aside so far.
@@ -102,7 +102,9 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
             return None;
         }
         // SAFETY: `probe` found an entry here, and nobody writes while we are borrowed.
-        Some(unsafe { (*at).value.assume_init_ref() })
+        let entry = unsafe { &*at };
+        // SAFETY: an entry has a value.
+        Some(unsafe { entry.value.assume_init_ref() })
     }
 
     /// The value of a key, to be changed. If there is none, `add` adds it with `insert`.
@@ -123,7 +125,9 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
             self.protect(hash, at);
         }
         // SAFETY: the slot holds an entry, and its chunk is protected: only we look at it while `self` is borrowed.
-        Some(unsafe { (*at).value.assume_init_mut() })
+        let entry = unsafe { &mut *at };
+        // SAFETY: an entry has a value.
+        Some(unsafe { entry.value.assume_init_mut() })
     }
 
     /// Whether the segment of a hash has no room for one more.
@@ -193,7 +197,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         self.used[self.owner(hash)] as usize
     }
 
-    pub(super) fn segments(&self) -> &Arc<Vec<Arc<Segment<S, V>>>> {
+    pub(super) fn segments(&self) -> &Segments<S, V> {
         &self.segments
     }
 

@@ -134,3 +134,15 @@ impl<'s, K: Key, A: Aggregate> AggregatingAt<'s, K, A> {
         self.value.clear();
     }
 }
+
+impl<K: Key, V: Data, F> fmt::Debug for ReducingAt<'_, K, V, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReducingAt").finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, A: Aggregate> fmt::Debug for AggregatingAt<'_, K, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AggregatingAt").finish_non_exhaustive()
+    }
+}

@@ -84,8 +84,11 @@ pub(super) fn tag(hash: u64) -> u32 {
 /// The ideal slot of a hash among `slots`: its low half by multiplication and shift; the directory uses the top bits.
 #[inline(always)]
 pub(super) fn ideal(hash: u64, slots: u32) -> usize {
-    ((hash & 0xFFFF_FFFF) * u64::from(slots) >> 32) as usize
+    (((hash & 0xFFFF_FFFF) * u64::from(slots)) >> 32) as usize
 }
+
+/// A table's segments, shared with its snapshots.
+pub(super) type Segments<S, V> = Arc<Vec<Arc<Segment<S, V>>>>;
 
 /// An array of entries with its chunks, and what a snapshot's writer needs to know of it.
 pub(super) struct Segment<S, V> {

@@ -1,5 +1,6 @@
 //! One value for each key.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use super::keyed::{StateSnapshot, StateTable};
@@ -104,5 +105,11 @@ impl<'s, K: Key, V: Data> ValueAt<'s, K, V> {
     /// Removes the value.
     pub fn clear(&mut self) {
         self.state.table.remove(self.hash, self.key);
+    }
+}
+
+impl<K: Key, V> fmt::Debug for ValueAt<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueAt").finish_non_exhaustive()
     }
 }

@@ -7,13 +7,12 @@
 //! order of hashes, which is the order of key groups.
 
 use std::fmt;
-use std::sync::Arc;
 
 use tidegate_netstack::segment::SPARE;
 
 use super::chunk::{Aside, Spare};
 use super::running::{Running, RunningGuard};
-use super::segment::{Entry, Segment};
+use super::segment::{Entry, Segment, Segments};
 use super::table::{Slot, Table};
 use super::value::Value;
 use crate::error::Result;
@@ -27,7 +26,7 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// What was in a table at [`Table::snapshot`].
 pub struct TableSnapshot<K: Key, V: Value> {
-    segments: Arc<Vec<Arc<Segment<Slot<K>, V>>>>,
+    segments: Segments<Slot<K>, V>,
     epoch: u32,
     older: Running,
     groups: KeyGroups,

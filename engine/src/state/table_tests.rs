@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::{Table, TableOptions, TableSnapshot, Value};
 use crate::error::ErrorKind;
+use crate::record::Key;
 use crate::record::key_group::{KeyGroupRange, KeyGroups};
-use crate::record::{AsData, Data, Key};
 
 type Blocks = Vec<(KeyGroupRange, Vec<u8>)>;
 type Model<K> = BTreeMap<K, (u64, u64)>;

@@ -6,15 +6,16 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::fmt;
 
 use super::keyed::{StateSnapshot, StateTable};
 use super::nested::nested_hash;
 use super::table::{Table, TableOptions};
 use crate::clock::EpochMillis;
 use crate::error::Result;
+use crate::record::Key;
 use crate::record::key::hash;
 use crate::record::key_group::{KeyGroupRange, KeyGroups};
-use crate::record::{AsData, Data, Key};
 
 /// Which clock a timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,5 +180,11 @@ impl<'s, K: Key> TimerAt<'s, K> {
     /// Removes the timer for `time`, if it is set.
     pub fn remove(&mut self, time: EpochMillis) {
         self.timers.remove(self.hash, self.key, time);
+    }
+}
+
+impl<K: Key> fmt::Debug for TimerAt<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerAt").finish_non_exhaustive()
     }
 }
