@@ -6,12 +6,23 @@
 
 pub mod csv_field;
 pub mod csv_row;
+mod bad_record;
+mod files;
 mod generate;
+mod input;
+mod lines;
+mod split;
+mod text;
+#[cfg(feature = "zstd")]
+mod zstd;
 
+pub use bad_record::{FieldError, OnBadRecord, OnInvalidText, Skipped};
+pub use files::{Files, FilesReader, LineFormat};
 pub use generate::{
     Generate, GenerateForever, GenerateForeverReader, GenerateReader, generate, generate_forever,
     range,
 };
+pub use text::{Text, TextBytes, TextReader, text_bytes, text_files, text_str};
 
 use crate::clock::Timestamp;
 use crate::error::Result;
