@@ -14,6 +14,7 @@ pub mod id;
 mod job;
 pub mod metrics;
 pub mod operator;
+pub(crate) mod pace;
 pub mod record;
 pub mod runtime;
 pub mod sink;

@@ -32,7 +32,7 @@ pub trait LineFormat: Clone + Send + 'static {
     /// The record type.
     type Out: Data;
 
-    /// Emits the record or records of a line, which comes without its break.
+    /// Emits at most one record of a line, which comes without its break.
     ///
     /// # Errors
     /// The line is malformed; nothing of it has been emitted.

@@ -7,21 +7,37 @@
 pub mod csv_field;
 pub mod csv_row;
 mod bad_record;
+mod channel;
+#[cfg(feature = "csv")]
+mod columns;
+#[cfg(feature = "csv")]
+mod csv;
 mod files;
 mod generate;
 mod input;
+#[cfg(feature = "json")]
+mod json;
 mod lines;
+mod rate;
 mod split;
 mod text;
 #[cfg(feature = "zstd")]
 mod zstd;
 
 pub use bad_record::{FieldError, OnBadRecord, OnInvalidText, Skipped};
+pub use channel::{Channel, ChannelReader, Sender, channel};
+#[cfg(feature = "csv")]
+pub use columns::Columns;
+#[cfg(feature = "csv")]
+pub use csv::{Csv, Rows, RowsBy, csv_with};
 pub use files::{Files, FilesReader, LineFormat};
 pub use generate::{
     Generate, GenerateForever, GenerateForeverReader, GenerateReader, generate, generate_forever,
     range,
 };
+#[cfg(feature = "json")]
+pub use json::{Json, json_lines};
+pub use rate::{Rate, RateReader};
 pub use text::{Text, TextBytes, TextReader, text_bytes, text_files, text_str};
 
 use crate::clock::Timestamp;
@@ -66,6 +82,15 @@ pub trait Source: Clone + Send + 'static {
     /// # Errors
     /// A split can't be opened. The task fails.
     fn open(&self, splits: Vec<Split>, context: ReaderContext<'_>) -> Result<Self::Reader>;
+
+    /// The same source at a number of records a second, in total over its subtasks. What is overdue after a pause is
+    /// caught up at about twice the rate, in bursts of at most four milliseconds' worth.
+    fn rate(self, rows_per_second: u64) -> Rate<Self>
+    where
+        Self: Sized,
+    {
+        Rate::new(self, rows_per_second)
+    }
 }
 
 /// What a reader answers.

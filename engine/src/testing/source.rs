@@ -95,6 +95,9 @@ impl<S: Source> Drive<S> {
                 if read.len() >= n {
                     break;
                 }
+                if self.readers[index].is_none() {
+                    continue;
+                }
                 match self.poll(index, limit.min(n - read.len()), &mut read)? {
                     Poll::Busy(moment) => until = until.min(moment),
                     Poll::Ready | Poll::End => ready = true,
