@@ -2,3 +2,7 @@
 
 pub mod blocklist;
 pub mod checkpoint;
+pub mod driver;
+pub mod identity;
+pub mod moment;
+pub mod slots;

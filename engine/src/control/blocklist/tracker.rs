@@ -1,0 +1,478 @@
+//! Tracks blocklisted items and removes them when they end (FLIP-224, BlocklistTracker).
+//!
+//! An item's end is told in wall-clock time once, when it is first stored here, and from then on kept on the
+//! monotonic clock: a jump of the wall clock neither ends items early nor keeps them for ever. Readers on other
+//! threads use [`BlocklistTracker::snapshot`]; the tracker itself belongs to the control thread. Called by both handlers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checker::BlocklistedTaskManagerChecker;
+use super::entry::{Entry, Tombstone};
+use super::item::{BlocklistedItem, ItemKey, NewItem, Version};
+use super::snapshot::BlocklistSnapshot;
+use crate::clock::{EpochMillis, Timestamp};
+use crate::control::identity::{NodeId, ResourceId, TaskManagerLocation};
+use crate::control::moment::{Moment, after};
+
+/// How long a removal is remembered at least.
+pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(600);
+
+/// What a tracker needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct TrackerConfig {
+    /// How long an item without an end lasts; `None` for ever.
+    pub item_timeout: Option<Duration>,
+    /// At least how often ended items are looked for.
+    pub check_interval: Duration,
+    /// Tells the versions made here from those made elsewhere.
+    pub origin_id: u64,
+}
+
+/// What adding changed. Each key appears once, with its final value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddResult {
+    /// Items of keys that had none.
+    pub added: Vec<BlocklistedItem>,
+    /// Items that differ from what was held.
+    pub updated: Vec<BlocklistedItem>,
+    /// Those of `updated` whose action became stronger.
+    pub strengthened: Vec<BlocklistedItem>,
+}
+
+impl AddResult {
+    /// Newly added or updated items: what the FLIP's method returns.
+    pub fn all(&self) -> impl Iterator<Item = &BlocklistedItem> {
+        self.added.iter().chain(&self.updated)
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.updated.is_empty()
+    }
+}
+
+/// A tracker was started twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlreadyStarted;
+
+impl fmt::Display for AlreadyStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the blocklist tracker was started before")
+    }
+}
+
+impl std::error::Error for AlreadyStarted {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    New,
+    Running { next_check: Timestamp },
+    Closed,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    entry: Entry,
+    /// `entry` as readers see it.
+    visible: Option<Arc<BlocklistedItem>>,
+    /// When `visible` ends.
+    ends: Option<Timestamp>,
+    /// When the tombstone may be forgotten.
+    forget: Option<Timestamp>,
+}
+
+/// All blocklisted items of one component.
+#[derive(Debug)]
+pub struct BlocklistTracker {
+    config: TrackerConfig,
+    life: Life,
+    held: BTreeMap<ItemKey, Held>,
+    /// `Held::ends` and `Held::forget` of all keys.
+    deadlines: BTreeSet<(Timestamp, ItemKey)>,
+    locations: BTreeMap<ResourceId, NodeId>,
+    live_nodes: usize,
+    live_task_managers: usize,
+    seq: u64,
+    generation: u64,
+    snapshot: Arc<BlocklistSnapshot>,
+}
+
+impl BlocklistTracker {
+    /// An empty tracker; until it is started it ignores everything.
+    pub fn new(config: TrackerConfig) -> Self {
+        Self {
+            config,
+            life: Life::New,
+            held: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            locations: BTreeMap::new(),
+            live_nodes: 0,
+            live_task_managers: 0,
+            seq: 0,
+            generation: 0,
+            snapshot: Arc::default(),
+        }
+    }
+
+    /// Starts the tracker.
+    ///
+    /// # Errors
+    /// If it was started before.
+    pub fn start(&mut self, now: Moment) -> Result<(), AlreadyStarted> {
+        if self.life != Life::New {
+            return Err(AlreadyStarted);
+        }
+        self.life = Life::Running { next_check: now.mono + self.config.check_interval };
+        Ok(())
+    }
+
+    /// Makes an item of what somebody wants, newer than everything known of its key.
+    pub fn issue(&mut self, now: Moment, new: NewItem) -> BlocklistedItem {
+        self.seq += 1;
+        let known = self.held.get(&new.key).and_then(|held| held.entry.highest_version());
+        let mut version =
+            Version { timestamp: now.wall.0, origin_id: self.config.origin_id, seq: self.seq };
+        if known.is_some_and(|known| known >= version) {
+            version.timestamp = known.map_or(0, |known| known.timestamp.saturating_add(1));
+        }
+        let end = new.end_timestamp.unwrap_or_else(|| self.default_end(now.wall));
+        let mut item =
+            BlocklistedItem::new(new.key, now.wall, new.cause, new.action).ending_at(end);
+        item.version = version;
+        item.origin = new.origin;
+        item
+    }
+
+    /// Adds items or updates those held; tells what changed.
+    ///
+    /// An item that has ended is not added, unless it joins one that has not.
+    pub fn add_new_blocklisted_items(
+        &mut self,
+        now: Moment,
+        items: impl IntoIterator<Item = BlocklistedItem>,
+    ) -> AddResult {
+        let mut result = AddResult::default();
+        if !self.is_running() {
+            return result;
+        }
+        self.forget_tombstones(now);
+        let mut by_key: BTreeMap<ItemKey, Vec<BlocklistedItem>> = BTreeMap::new();
+        for mut item in items {
+            let end = item.end_timestamp.unwrap_or_else(|| self.default_end(item.timestamp));
+            item.end_timestamp = Some(end);
+            by_key.entry(item.key.clone()).or_default().push(item);
+        }
+        for (key, items) in by_key {
+            self.add_of_key(now, key, items, &mut result);
+        }
+        if !result.is_empty() {
+            self.generation += 1;
+        }
+        result
+    }
+
+    /// Removes items by order of somebody; returns them, and what keeps them removed everywhere.
+    pub fn remove_items<'a>(
+        &mut self,
+        now: Moment,
+        keys: impl IntoIterator<Item = &'a ItemKey>,
+    ) -> (Vec<BlocklistedItem>, Vec<Tombstone>) {
+        let keep = now.wall_after(TOMBSTONE_KEPT);
+        let mut tombstones = Vec::new();
+        for key in keys {
+            let Some(held) = self.held.get(key) else { continue };
+            let (Some(item), Some(version)) = (&held.visible, held.entry.highest_version()) else {
+                continue;
+            };
+            let keep_until = item.end().max(keep);
+            tombstones.push(Tombstone { key: key.clone(), version, keep_until });
+        }
+        let (removed, _) = self.apply_tombstones(now, &tombstones);
+        (removed, tombstones)
+    }
+
+    /// Applies removals made elsewhere; returns the items that are gone and the keys of which anything changed.
+    pub fn apply_tombstones(
+        &mut self,
+        now: Moment,
+        tombstones: &[Tombstone],
+    ) -> (Vec<BlocklistedItem>, Vec<ItemKey>) {
+        let (mut removed, mut changed) = (Vec::new(), Vec::new());
+        if !self.is_running() {
+            return (removed, changed);
+        }
+        self.forget_tombstones(now);
+        for tombstone in tombstones.iter().filter(|t| t.keep_until > now.wall) {
+            let held = self.held.entry(tombstone.key.clone()).or_default();
+            let (before, item) = (held.entry.clone(), held.visible.clone());
+            held.entry.bury(tombstone);
+            if held.entry == before {
+                continue;
+            }
+            changed.push(tombstone.key.clone());
+            if let Some(at) = held.forget.take()
+                && held.ends != Some(at)
+            {
+                self.deadlines.remove(&(at, tombstone.key.clone()));
+            }
+            let keep = held.entry.tombstone.as_ref().expect("it was just buried").keep_until;
+            let forget = now.until(keep);
+            held.forget = Some(forget);
+            if forget != Timestamp::MAX {
+                self.deadlines.insert((forget, tombstone.key.clone()));
+            }
+            self.show(now, &tombstone.key);
+            if let Some(item) = item
+                && self.item(&tombstone.key).is_none()
+            {
+                removed.push(Arc::unwrap_or_clone(item));
+            }
+        }
+        if !changed.is_empty() {
+            self.generation += 1;
+        }
+        (removed, changed)
+    }
+
+    /// Removes every item whose end has come, inclusive.
+    pub fn remove_timed_out(&mut self, now: Moment) -> Vec<BlocklistedItem> {
+        let mut removed = Vec::new();
+        let Life::Running { next_check } = &mut self.life else { return removed };
+        if *next_check <= now.mono {
+            *next_check = now.mono + self.config.check_interval;
+        }
+        while let Some((at, key)) = self.deadlines.first().cloned()
+            && at <= now.mono
+        {
+            self.deadlines.pop_first();
+            let held = self.held.get_mut(&key).expect("a deadline belongs to a held key");
+            if held.ends == Some(at) {
+                held.ends = None;
+                held.entry.expire();
+                let item = held.visible.take().expect("what ends is visible");
+                removed.push(Arc::unwrap_or_clone(item));
+            }
+            if held.forget == Some(at) {
+                held.forget = None;
+                held.entry.tombstone = None;
+            }
+            if removed.last().is_some_and(|item| item.key == key) {
+                self.count(&key, true, false);
+            }
+            self.drop_if_empty(&key);
+        }
+        if !removed.is_empty() {
+            self.generation += 1;
+        }
+        removed
+    }
+
+    /// Stops the tracker for good. What it held is gone; later calls change nothing.
+    pub fn close(&mut self) {
+        self.life = Life::Closed;
+        self.held.clear();
+        self.deadlines.clear();
+        self.live_nodes = 0;
+        self.live_task_managers = 0;
+        self.generation += 1;
+    }
+
+    /// Tells on which node a task manager runs.
+    pub fn register_task_manager(&mut self, location: &TaskManagerLocation) {
+        self.locations.insert(location.resource_id.clone(), location.node_id.clone());
+        self.generation += 1;
+    }
+
+    /// Forgets where a task manager was.
+    pub fn deregister_task_manager(&mut self, id: &ResourceId) {
+        if self.locations.remove(id).is_some() {
+            self.generation += 1;
+        }
+    }
+
+    /// All nodes with a live item.
+    pub fn get_blocklisted_nodes(&self) -> BTreeSet<NodeId> {
+        self.live().filter_map(|item| item.key.node().cloned()).collect()
+    }
+
+    /// All live items, by key.
+    pub fn get_all_items(&self) -> Vec<BlocklistedItem> {
+        self.live().map(|item| (**item).clone()).collect()
+    }
+
+    /// The live item of `key`.
+    pub fn item(&self, key: &ItemKey) -> Option<&BlocklistedItem> {
+        self.held.get(key)?.visible.as_deref()
+    }
+
+    /// Whether the tracker was started and not closed.
+    pub fn is_running(&self) -> bool {
+        matches!(self.life, Life::Running { .. })
+    }
+
+    /// How many nodes have a live item.
+    pub fn blocklisted_node_count(&self) -> usize {
+        self.live_nodes
+    }
+
+    /// How many task managers have a live item of their own.
+    pub fn blocklisted_task_manager_item_count(&self) -> usize {
+        self.live_task_managers
+    }
+
+    /// Where the registered task managers are.
+    pub fn locations(&self) -> &BTreeMap<ResourceId, NodeId> {
+        &self.locations
+    }
+
+    /// When [`BlocklistTracker::remove_timed_out`] is due next.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self.life {
+            Life::Running { next_check } => {
+                Some(self.deadlines.first().map_or(next_check, |(at, _)| next_check.min(*at)))
+            }
+            Life::New | Life::Closed => None,
+        }
+    }
+
+    /// What readers on other threads may see; the same value until something changes.
+    pub fn snapshot(&mut self) -> Arc<BlocklistSnapshot> {
+        if self.snapshot.generation != self.generation {
+            let items = self.live().cloned().collect();
+            self.snapshot =
+                Arc::new(BlocklistSnapshot::new(self.generation, items, &self.locations));
+        }
+        self.snapshot.clone()
+    }
+
+    /// Every key of which there is something to tell others.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ItemKey> {
+        self.held.keys()
+    }
+
+    /// What others must be told of `key`.
+    pub(crate) fn told(&self, key: &ItemKey) -> (&[BlocklistedItem], Option<&Tombstone>) {
+        self.held
+            .get(key)
+            .map_or((&[], None), |held| (held.entry.parts(), held.entry.tombstone.as_ref()))
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Arc<BlocklistedItem>> {
+        self.held.values().filter_map(|held| held.visible.as_ref())
+    }
+
+    fn default_end(&self, start: EpochMillis) -> EpochMillis {
+        self.config.item_timeout.map_or(EpochMillis::MAX, |timeout| after(start, timeout))
+    }
+
+    fn add_of_key(
+        &mut self,
+        now: Moment,
+        key: ItemKey,
+        items: Vec<BlocklistedItem>,
+        result: &mut AddResult,
+    ) {
+        let held = self.held.entry(key.clone()).or_default();
+        if held.ends.is_some_and(|ends| ends <= now.mono) {
+            // Its end has come, though nobody has looked: what arrives does not join it.
+            held.entry.expire();
+            self.show(now, &key);
+        }
+        let held = self.held.entry(key.clone()).or_default();
+        let before = held.visible.clone();
+        for item in items {
+            held.entry.add(item);
+        }
+        let after = held.entry.visible();
+        let alive = match (&before, &after) {
+            (_, None) => false,
+            (Some(_), Some(_)) => true,
+            (None, Some(item)) => item.end() > now.wall,
+        };
+        if !alive {
+            held.entry.expire();
+        }
+        self.show(now, &key);
+        let Some(item) = self.item(&key) else { return self.drop_if_empty(&key) };
+        match before {
+            None => result.added.push(item.clone()),
+            Some(before) if *before != *item => {
+                if before.action < item.action {
+                    result.strengthened.push(item.clone());
+                }
+                result.updated.push(item.clone());
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Brings what readers see, and when it ends, up to the entry of `key`.
+    fn show(&mut self, now: Moment, key: &ItemKey) {
+        let held = self.held.get_mut(key).expect("only held keys are shown");
+        let visible = held.entry.visible();
+        let end = |item: &BlocklistedItem| item.end();
+        if held.visible.as_deref().map(end) != visible.as_ref().map(end) {
+            if let Some(at) = held.ends.take()
+                && held.forget != Some(at)
+            {
+                self.deadlines.remove(&(at, key.clone()));
+            }
+            held.ends = visible.as_ref().map(|item| now.until(item.end()));
+            if let Some(at) = held.ends
+                && at != Timestamp::MAX
+            {
+                self.deadlines.insert((at, key.clone()));
+            }
+        }
+        let (was, is) = (held.visible.is_some(), visible.is_some());
+        held.visible = visible.map(Arc::new);
+        self.count(key, was, is);
+    }
+
+    fn count(&mut self, key: &ItemKey, was_live: bool, is_live: bool) {
+        let count = match key {
+            ItemKey::Node(_) => &mut self.live_nodes,
+            ItemKey::TaskManager(_) => &mut self.live_task_managers,
+        };
+        *count = *count + usize::from(is_live) - usize::from(was_live);
+    }
+
+    fn forget_tombstones(&mut self, now: Moment) {
+        let due: Vec<ItemKey> = self
+            .deadlines
+            .iter()
+            .take_while(|(at, _)| *at <= now.mono)
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in due {
+            let held = self.held.get_mut(&key).expect("a deadline belongs to a held key");
+            if let Some(at) = held.forget
+                && at <= now.mono
+            {
+                held.forget = None;
+                held.entry.tombstone = None;
+                if held.ends != Some(at) {
+                    self.deadlines.remove(&(at, key.clone()));
+                }
+                self.drop_if_empty(&key);
+            }
+        }
+    }
+
+    fn drop_if_empty(&mut self, key: &ItemKey) {
+        if self.held.get(key).is_some_and(|h| h.visible.is_none() && h.entry.tombstone.is_none()) {
+            self.held.remove(key);
+        }
+    }
+}
+
+impl BlocklistedTaskManagerChecker for BlocklistTracker {
+    fn is_blocklisted_task_manager(&self, id: &ResourceId) -> bool {
+        let live = |key| self.item(&key).is_some();
+        live(ItemKey::TaskManager(id.clone()))
+            || self.locations.get(id).is_some_and(|node| live(ItemKey::Node(node.clone())))
+    }
+}
