@@ -96,8 +96,8 @@ impl JobMasterBlocklistHandler {
     ) -> AddResult {
         self.expire(now, actions);
         let result = self.tracker.add_new_blocklisted_items(now, items);
-        for item in result.all() {
-            self.listeners.changed(&item.key, None);
+        for key in &result.changed {
+            self.listeners.changed(key, None);
         }
         self.listeners.flush(now.mono, &self.tracker, actions);
         self.act(&result, actions);
@@ -140,13 +140,17 @@ impl JobMasterBlocklistHandler {
         }
         self.expire(now, actions);
         match message {
-            BlocklistMessage::Acknowledge { seq, .. } => {
-                self.listeners.acknowledged(&ResourceManagerPeer, seq);
+            BlocklistMessage::Acknowledge { notice_session, seq, .. } => {
+                self.listeners.acknowledged(&ResourceManagerPeer, notice_session, seq);
             }
             BlocklistMessage::Notify(notice) => {
+                let receipt = self.listeners.acknowledgement(&notice);
                 let (removed, _) = self.tracker.apply_tombstones(now, &notice.tombstones);
-                let result = self.tracker.add_new_blocklisted_items(now, notice.items);
-                let receipt = self.listeners.acknowledgement(notice.seq);
+                let result = self.tracker.add_new_blocklisted_items(now, notice.items.clone());
+                for key in self.tracker.more_than_told(&notice.items, &notice.tombstones) {
+                    // The resource manager's copy of what joined here may have ended before ours arrives there.
+                    self.listeners.changed(&key, None);
+                }
                 actions.send(&ResourceManagerPeer, receipt);
                 self.act(&result, actions);
                 self.gone(now, &removed, RemovalReason::Removed, actions);

@@ -22,7 +22,9 @@ pub enum BlocklistMessage {
     Acknowledge {
         /// Term of the sender.
         session: LeaderId,
-        /// Which notice.
+        /// Term in which the notice was sent.
+        notice_session: LeaderId,
+        /// Which notice of that term.
         seq: u64,
     },
 }
@@ -96,8 +98,9 @@ impl<P: Ord + Clone> BlocklistListeners<P> {
         if self.peers.get(&peer).is_some_and(|known| known.session == session) {
             return false;
         }
-        let dirty = tracker.keys().cloned().collect();
-        self.peers.insert(peer, Peer { session, dirty, is_full: true, in_flight: None });
+        let dirty: BTreeSet<_> = tracker.keys().cloned().collect();
+        let is_full = !dirty.is_empty();
+        self.peers.insert(peer, Peer { session, dirty, is_full, in_flight: None });
         true
     }
 
@@ -127,9 +130,10 @@ impl<P: Ord + Clone> BlocklistListeners<P> {
         }
     }
 
-    /// A peer has notice `seq`.
-    pub fn acknowledged(&mut self, peer: &P, seq: u64) {
-        if let Some(state) = self.peers.get_mut(peer)
+    /// A peer has notice `seq` of term `notice_session`; one of an earlier term is not ours.
+    pub fn acknowledged(&mut self, peer: &P, notice_session: LeaderId, seq: u64) {
+        if notice_session == self.own_session
+            && let Some(state) = self.peers.get_mut(peer)
             && state.in_flight.as_ref().is_some_and(|flight| flight.seq == seq)
         {
             state.in_flight = None;
@@ -183,8 +187,12 @@ impl<P: Ord + Clone> BlocklistListeners<P> {
     }
 
     /// The acknowledgement of a peer's notice.
-    pub fn acknowledgement(&self, seq: u64) -> BlocklistMessage {
-        BlocklistMessage::Acknowledge { session: self.own_session, seq }
+    pub fn acknowledgement(&self, notice: &BlocklistNotice) -> BlocklistMessage {
+        BlocklistMessage::Acknowledge {
+            session: self.own_session,
+            notice_session: notice.session,
+            seq: notice.seq,
+        }
     }
 
     /// How many notices were sent again.

@@ -89,8 +89,8 @@ impl ResourceManagerBlocklistHandler {
         self.expire(now, actions);
         let items: Vec<_> = items.into_iter().map(|new| self.tracker.issue(now, new)).collect();
         let result = self.tracker.add_new_blocklisted_items(now, items);
-        for item in result.all() {
-            self.listeners.changed(&item.key, None);
+        for key in &result.changed {
+            self.listeners.changed(key, None);
         }
         self.listeners.flush(now.mono, &self.tracker, actions);
         self.act(&result, actions);
@@ -135,7 +135,9 @@ impl ResourceManagerBlocklistHandler {
         }
         self.expire(now, actions);
         match message {
-            BlocklistMessage::Acknowledge { seq, .. } => self.listeners.acknowledged(&from, seq),
+            BlocklistMessage::Acknowledge { notice_session, seq, .. } => {
+                self.listeners.acknowledged(&from, notice_session, seq);
+            }
             BlocklistMessage::Notify(notice) => self.merge(now, from, notice, actions),
         }
         self.listeners.flush(now.mono, &self.tracker, actions);
@@ -217,6 +219,7 @@ impl ResourceManagerBlocklistHandler {
         notice: BlocklistNotice,
         actions: &mut dyn ResourceManagerBlocklistActions,
     ) {
+        let receipt = self.listeners.acknowledgement(&notice);
         let (mut removed, changed) = self.tracker.apply_tombstones(now, &notice.tombstones);
         let refused = if notice.is_full { Vec::new() } else { self.over_the_cap(&notice.items) };
         let sent = notice.items.clone();
@@ -229,19 +232,13 @@ impl ResourceManagerBlocklistHandler {
         for key in tombstones.iter().map(|t| &t.key) {
             self.listeners.changed(key, None);
         }
-        for key in changed.iter().chain(result.all().map(|item| &item.key)) {
+        for key in changed.iter().chain(&result.changed) {
             self.listeners.changed(key, Some(&from));
         }
-        for item in &sent {
-            // Its sender must hear of what it does not have: a removal, or more than it sent.
-            let (parts, tombstone) = self.tracker.told(&item.key);
-            let theirs = notice.tombstones.iter().find(|t| t.key == item.key);
-            let differs = parts.iter().any(|part| !sent.contains(part)) || tombstone != theirs;
-            if differs {
-                self.listeners.changed_for(&item.key, &from);
-            }
+        // Its sender must hear of what it does not have: a removal, or more than it sent.
+        for key in self.tracker.more_than_told(&sent, &notice.tombstones) {
+            self.listeners.changed_for(&key, &from);
         }
-        let receipt = self.listeners.acknowledgement(notice.seq);
         actions.send(&from, receipt);
         self.listeners.flush(now.mono, &self.tracker, actions);
         self.act(&result, actions);

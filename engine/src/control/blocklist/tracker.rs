@@ -40,6 +40,9 @@ pub struct AddResult {
     pub updated: Vec<BlocklistedItem>,
     /// Those of `updated` whose action became stronger.
     pub strengthened: Vec<BlocklistedItem>,
+    /// Keys of which others must be told. More than the above: an item that is not seen behind a longer one is
+    /// seen again if that is removed.
+    pub changed: BTreeSet<ItemKey>,
 }
 
 impl AddResult {
@@ -171,6 +174,7 @@ impl BlocklistTracker {
         if !result.is_empty() {
             self.generation += 1;
         }
+        self.check();
         result
     }
 
@@ -209,6 +213,9 @@ impl BlocklistTracker {
             let held = self.held.entry(tombstone.key.clone()).or_default();
             let (before, item) = (held.entry.clone(), held.visible.clone());
             held.entry.bury(tombstone);
+            if held.entry.visible().is_some_and(|item| item.end() <= now.wall) {
+                held.entry.expire(); // What is left lived on only because of what was removed.
+            }
             if held.entry == before {
                 continue;
             }
@@ -234,6 +241,7 @@ impl BlocklistTracker {
         if !changed.is_empty() {
             self.generation += 1;
         }
+        self.check();
         (removed, changed)
     }
 
@@ -267,6 +275,7 @@ impl BlocklistTracker {
         if !removed.is_empty() {
             self.generation += 1;
         }
+        self.check();
         removed
     }
 
@@ -360,6 +369,21 @@ impl BlocklistTracker {
             .map_or((&[], None), |held| (held.entry.parts(), held.entry.tombstone.as_ref()))
     }
 
+    /// The keys of `items` of which more is known than `items` and `tombstones` say.
+    pub(crate) fn more_than_told(
+        &self,
+        items: &[BlocklistedItem],
+        tombstones: &[Tombstone],
+    ) -> BTreeSet<ItemKey> {
+        let mut keys: BTreeSet<_> = items.iter().map(|item| item.key.clone()).collect();
+        keys.retain(|key| {
+            let (parts, tombstone) = self.told(key);
+            let theirs = tombstones.iter().find(|tombstone| tombstone.key == *key);
+            parts.iter().any(|part| !items.contains(part)) || tombstone != theirs
+        });
+        keys
+    }
+
     fn live(&self) -> impl Iterator<Item = &Arc<BlocklistedItem>> {
         self.held.values().filter_map(|held| held.visible.as_ref())
     }
@@ -383,9 +407,11 @@ impl BlocklistTracker {
         }
         let held = self.held.entry(key.clone()).or_default();
         let before = held.visible.clone();
+        let parts = held.entry.parts().to_vec();
         for item in items {
             held.entry.add(item);
         }
+        let is_changed = held.entry.parts() != parts;
         let after = held.entry.visible();
         let alive = match (&before, &after) {
             (_, None) => false,
@@ -396,6 +422,9 @@ impl BlocklistTracker {
             held.entry.expire();
         }
         self.show(now, &key);
+        if alive && is_changed {
+            result.changed.insert(key.clone());
+        }
         let Some(item) = self.item(&key) else { return self.drop_if_empty(&key) };
         match before {
             None => result.added.push(item.clone()),
@@ -458,6 +487,24 @@ impl BlocklistTracker {
                     self.deadlines.remove(&(at, key.clone()));
                 }
                 self.drop_if_empty(&key);
+            }
+        }
+    }
+
+    /// Every end and every tombstone has its deadline, and nothing else has.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            for (key, held) in &self.held {
+                let due = |at: Timestamp| {
+                    at == Timestamp::MAX || self.deadlines.contains(&(at, key.clone()))
+                };
+                assert_eq!(held.ends.is_some(), held.visible.is_some(), "{key}: what is seen ends");
+                assert!(held.ends.is_none_or(due) && held.forget.is_none_or(due), "{key}");
+                assert_eq!(held.forget.is_some(), held.entry.tombstone.is_some(), "{key}");
+            }
+            for (at, key) in &self.deadlines {
+                let held = &self.held[key];
+                assert!(held.ends == Some(*at) || held.forget == Some(*at), "{key}");
             }
         }
     }

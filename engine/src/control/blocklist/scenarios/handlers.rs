@@ -24,6 +24,7 @@ fn acknowledge(
     for (job, seq) in seen.unacknowledged() {
         let receipt = crate::control::blocklist::listeners::BlocklistMessage::Acknowledge {
             session: LeaderId(job.0),
+            notice_session: LeaderId(100),
             seq,
         };
         rm.handle_message(at(0), job, receipt, seen);
