@@ -3,6 +3,10 @@
 pub mod blocklist;
 pub mod checkpoint;
 pub mod driver;
+pub mod evacuation;
+pub mod heartbeat;
 pub mod identity;
 pub mod moment;
+pub mod region;
+pub mod restart;
 pub mod slots;
