@@ -4,11 +4,12 @@
 //! grace is over is done without, or, where no capacity can be had, the tasks keep running and an alarm is raised.
 //! Each execution is evacuated once, however many items name its place. Driven by `control::job_master`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::control::blocklist::item::ItemKey;
+use crate::control::identity::AllocationId;
 use crate::id::AttemptId;
 
 /// What to do if no replacement can be had within the grace.
@@ -43,8 +44,8 @@ pub enum EvacuationInput {
     Demanded {
         /// The item.
         item: ItemKey,
-        /// Executions on all slots of all task managers it covers.
-        victims: BTreeSet<AttemptId>,
+        /// Executions on all slots of all task managers it covers, and those slots.
+        victims: BTreeMap<AttemptId, AllocationId>,
     },
     /// An item ended or was removed. What only it demanded is withdrawn.
     Withdrawn {
@@ -97,7 +98,7 @@ enum Phase {
     Idle,
     /// Replacement and checkpoint are under way.
     Preparing {
-        demands: Vec<(ItemKey, BTreeSet<AttemptId>)>,
+        demands: Vec<(ItemKey, BTreeMap<AttemptId, AllocationId>)>,
         until: Timestamp,
         checkpoint: Checkpoint,
         is_alarmed: bool,
@@ -126,7 +127,7 @@ impl Evacuation {
         input: EvacuationInput,
         out: &mut Vec<EvacuationOutput>,
     ) {
-        let before = self.victims().len();
+        let before = self.slots_wanted();
         match input {
             EvacuationInput::Demanded { item, victims } => self.demand(now, item, victims, out),
             EvacuationInput::Withdrawn { item } => {
@@ -149,12 +150,12 @@ impl Evacuation {
             }
             EvacuationInput::Tick => {}
         }
-        let victims = self.victims();
-        if victims.is_empty() {
+        if self.victims().is_empty() {
             self.phase = Phase::Idle;
         }
-        if victims.len() != before {
-            out.push(EvacuationOutput::ExtraSlots(victims.len() as u32));
+        let wanted = self.slots_wanted();
+        if wanted != before {
+            out.push(EvacuationOutput::ExtraSlots(wanted));
         }
         self.proceed(now, out);
     }
@@ -172,7 +173,18 @@ impl Evacuation {
         match &self.phase {
             Phase::Idle => BTreeSet::new(),
             Phase::Preparing { demands, .. } => {
-                demands.iter().flat_map(|(_, victims)| victims.iter().copied()).collect()
+                demands.iter().flat_map(|(_, victims)| victims.keys().copied()).collect()
+            }
+        }
+    }
+
+    /// How many slots the victims have: subtasks that share one move together.
+    fn slots_wanted(&self) -> u32 {
+        match &self.phase {
+            Phase::Idle => 0,
+            Phase::Preparing { demands, .. } => {
+                let slots = demands.iter().flat_map(|(_, victims)| victims.values());
+                slots.collect::<BTreeSet<_>>().len() as u32
             }
         }
     }
@@ -181,10 +193,10 @@ impl Evacuation {
         &mut self,
         now: Timestamp,
         item: ItemKey,
-        mut victims: BTreeSet<AttemptId>,
+        mut victims: BTreeMap<AttemptId, AllocationId>,
         out: &mut Vec<EvacuationOutput>,
     ) {
-        victims.retain(|victim| !self.moved.contains(victim));
+        victims.retain(|victim, _| !self.moved.contains(victim));
         if victims.is_empty() {
             return;
         }
@@ -217,11 +229,11 @@ impl Evacuation {
     }
 
     fn proceed(&mut self, now: Timestamp, out: &mut Vec<EvacuationOutput>) {
-        let victims = self.victims();
+        let (victims, wanted) = (self.victims(), self.slots_wanted());
         let Phase::Preparing { until, checkpoint, is_alarmed, .. } = &mut self.phase else {
             return;
         };
-        let has_slots = self.replacements as usize >= victims.len();
+        let has_slots = self.replacements >= wanted;
         let is_over = *until <= now;
         if has_slots && (*checkpoint == Checkpoint::Done || is_over) {
             return self.go(out);
@@ -262,7 +274,7 @@ mod tests {
 
     fn demand(node: &str, victims: &[u32]) -> EvacuationInput {
         let item = ItemKey::new(ItemType::Node, node).expect("short");
-        let victims = victims.iter().map(|i| victim(*i)).collect();
+        let victims = victims.iter().map(|i| (victim(*i), AllocationId(u64::from(*i)))).collect();
         EvacuationInput::Demanded { item, victims }
     }
 

@@ -1,0 +1,88 @@
+//! The job master's blocklist context: releases slots, and notes what is to be evacuated.
+
+use super::JobMaster;
+use super::message::{JobMasterOutput, ToResourceManager};
+use crate::control::blocklist::cause::Cause;
+use crate::control::blocklist::context::BlocklistContext;
+use crate::control::blocklist::item::{BlocklistAction, BlocklistedItem, ItemKey};
+use crate::control::blocklist::job_master::{
+    JobMasterBlocklistActions, JobMasterBlocklistHandler, ResourceManagerPeer,
+};
+use crate::control::blocklist::listeners::{BlocklistMessage, BlocklistOutbox};
+use crate::control::evacuation::EvacuationInput;
+use crate::control::identity::ResourceId;
+use crate::control::moment::Moment;
+use crate::control::slots::pool::{SlotPool, SlotPoolOutput};
+
+/// What the handler acts through while the job master is borrowed.
+struct SlotPoolContext<'a> {
+    pool: &'a mut SlotPool,
+    pool_out: Vec<SlotPoolOutput>,
+    out: &'a mut Vec<JobMasterOutput>,
+    demanded: Vec<ItemKey>,
+    withdrawn: Vec<ItemKey>,
+}
+
+impl BlocklistContext for SlotPoolContext<'_> {
+    fn blocklist_resources(&mut self, items: &[BlocklistedItem]) {
+        for item in items {
+            let cause = Cause::induced("TaskManagerBlocklisted", &item.key.to_string());
+            for id in covered(self.pool, &item.key) {
+                self.pool.release_free_slots_on_task_manager(&id, &cause, &mut self.pool_out);
+            }
+            match item.action {
+                BlocklistAction::MarkBlocklisted => {}
+                BlocklistAction::MarkAndEvacuate => self.demanded.push(item.key.clone()),
+            }
+        }
+    }
+
+    fn unblocklist_resources(&mut self, removed: &[BlocklistedItem]) {
+        self.withdrawn.extend(removed.iter().map(|item| item.key.clone()));
+    }
+}
+
+impl BlocklistOutbox<ResourceManagerPeer> for SlotPoolContext<'_> {
+    fn send(&mut self, _to: &ResourceManagerPeer, message: BlocklistMessage) {
+        self.out.push(JobMasterOutput::ToResourceManager(ToResourceManager::Blocklist(message)));
+    }
+}
+
+/// Registered task managers that a key names or whose node it names.
+fn covered(pool: &SlotPool, key: &ItemKey) -> Vec<ResourceId> {
+    match key {
+        ItemKey::TaskManager(id) if pool.task_managers().contains_key(id) => vec![id.clone()],
+        ItemKey::TaskManager(_) => Vec::new(),
+        ItemKey::Node(node) => pool.task_managers_on(node),
+    }
+}
+
+impl JobMaster {
+    /// Lets the blocklist act, then does what follows from it.
+    pub(super) fn on_blocklist<R>(
+        &mut self,
+        now: Moment,
+        out: &mut Vec<JobMasterOutput>,
+        act: impl FnOnce(&mut JobMasterBlocklistHandler, &mut dyn JobMasterBlocklistActions) -> R,
+    ) -> R {
+        let mut context = SlotPoolContext {
+            pool: &mut self.pool,
+            pool_out: Vec::new(),
+            out,
+            demanded: Vec::new(),
+            withdrawn: Vec::new(),
+        };
+        let result = act(&mut self.blocklist, &mut context);
+        let SlotPoolContext { pool_out, demanded, withdrawn, .. } = context;
+        self.apply_pool(now, pool_out, out);
+        for item in withdrawn {
+            self.evacuate(now, EvacuationInput::Withdrawn { item }, out);
+        }
+        for item in demanded {
+            let task_managers = covered(&self.pool, &item).into_iter().collect();
+            let victims = self.executions.on(&task_managers);
+            self.evacuate(now, EvacuationInput::Demanded { item, victims }, out);
+        }
+        result
+    }
+}
