@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::item::{ItemKey, NewItem};
-use crate::control::identity::{JobId, NodeId, ResourceId, TaskManagerLocation};
+use crate::control::identity::{JobId, TaskManagerLocation};
 use crate::control::moment::Moment;
 use crate::id::AttemptId;
 
@@ -120,16 +120,6 @@ pub enum Target {
     TaskManager,
     /// The process, and the machine once this many of its task managers were blamed.
     TaskManagerThenNode(u32),
-}
-
-/// The key of a node.
-pub(crate) fn node_key(node: &NodeId) -> ItemKey {
-    ItemKey::Node(node.clone())
-}
-
-/// The key of a task manager.
-pub(crate) fn task_manager_key(id: &ResourceId) -> ItemKey {
-    ItemKey::TaskManager(id.clone())
 }
 
 /// How long an offender is blocked: doubled (or multiplied otherwise) each time, forgotten after a while.
