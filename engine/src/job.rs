@@ -131,9 +131,7 @@ impl Job {
     pub fn stepper(self) -> Result<JobStepper> {
         let options = self.runtime_options();
         match self.start(&options)? {
-            Started::Ended(shared) => {
-                Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) })
-            }
+            Started::Ended(shared) => Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) }),
             Started::Ready(parts, _) => {
                 let shared = parts.shared().clone();
                 Ok(JobStepper { parts: Some(*parts), shared, outcome: None })

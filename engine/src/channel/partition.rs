@@ -87,7 +87,9 @@ impl ResultPartition {
                 too_large(bytes, self.record_bytes_max);
             }
         }
-        if let Err(exhausted) = codec::put_in_lane::<T, _>(&mut self.lanes[index].lane, hash, record) {
+        if let Err(exhausted) =
+            codec::put_in_lane::<T, _>(&mut self.lanes[index].lane, hash, record)
+        {
             let message = format!("one emission exceeds emission.max-bytes: {exhausted}");
             std::panic::resume_unwind(Box::new(Error::new(ErrorKind::Record, message)));
         }
@@ -172,7 +174,8 @@ impl ResultPartition {
     /// Whether every consumer has taken the end of data, or is gone.
     pub(crate) fn is_end_of_data_taken(&mut self) -> bool {
         self.lanes.iter_mut().all(|sub| {
-            sub.lane.is_closed() || sub.end_of_data.is_some_and(|position| sub.lane.taken() > position)
+            sub.lane.is_closed()
+                || sub.end_of_data.is_some_and(|position| sub.lane.taken() > position)
         })
     }
 

@@ -34,7 +34,13 @@ impl<T: Data, C: Chain<Out = T>, F: KeyFn<T>> KeyedStream<T, C, F> {
         self,
         name: &str,
     ) -> Stream<(F::Key, u64), impl Chain<Out = (F::Key, u64)> + use<T, C, F>> {
-        self.keyed(Fold::new(name, "count", 0u64, |n: &mut u64, _: T::Ref<'_>| *n += 1, same::<u64>))
+        self.keyed(Fold::new(
+            name,
+            "count",
+            0u64,
+            |n: &mut u64, _: T::Ref<'_>| *n += 1,
+            same::<u64>,
+        ))
     }
 
     /// The running sum of what `f` returns; each record emits (key, sum).
@@ -123,4 +129,3 @@ impl<T: Data, C: Chain<Out = T>, F: KeyFn<T>> KeyedStream<T, C, F> {
         Stream { graph, chain: Keyed::new(edge, self.key, logic) }
     }
 }
-

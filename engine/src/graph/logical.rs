@@ -147,7 +147,11 @@ fn vertex(
         )));
     }
     if let Some(&parallelism) = asked.first() {
-        check_parallelism(&format!("the parallelism of '{}'", plan.name), parallelism, max_parallelism)?;
+        check_parallelism(
+            &format!("the parallelism of '{}'", plan.name),
+            parallelism,
+            max_parallelism,
+        )?;
         plan.parallelism = parallelism;
     }
     Ok(plan)

@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_values_within_four_percent() {
-        for nanos in (0..70).chain((6..39).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 7])) {
+        for nanos in
+            (0..70).chain((6..39).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 7]))
+        {
             let low = lowest(bucket(nanos));
             assert!(low <= nanos && nanos - low <= nanos / 31, "{nanos}: {low}");
         }

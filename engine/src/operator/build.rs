@@ -13,8 +13,8 @@ use crate::channel::partition::ResultPartition;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, CheckpointId};
 use crate::metrics::TaskMetrics;
-use crate::record::key_group::{KeyGroupRange, KeyGroups};
 use crate::record::Data;
+use crate::record::key_group::{KeyGroupRange, KeyGroups};
 use crate::source::Split;
 use crate::state::part::{RestoredPart, RestoredState};
 

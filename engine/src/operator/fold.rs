@@ -32,13 +32,7 @@ impl<A, G, H, R> Fold<A, G, H, R> {
 
 impl<A: Clone, G: Clone, H: Clone, R> Clone for Fold<A, G, H, R> {
     fn clone(&self) -> Self {
-        Self::new(
-            &self.name,
-            self.label,
-            self.init.clone(),
-            self.add.clone(),
-            self.finish.clone(),
-        )
+        Self::new(&self.name, self.label, self.init.clone(), self.add.clone(), self.finish.clone())
     }
 }
 

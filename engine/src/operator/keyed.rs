@@ -176,8 +176,7 @@ where
             let mut frames = Frames::<T>::new(buffer.as_slice(), from);
             let mut at = frames.offset();
             while let Some((frame, carried)) = frames.next_hashed() {
-                let hash = carried
-                    .unwrap_or_else(|| self.key.with(frame.read(), hash::<F::Key>));
+                let hash = carried.unwrap_or_else(|| self.key.with(frame.read(), hash::<F::Key>));
                 scan.hashes.push(hash);
                 scan.offsets.push((at + prefix::<T>()) as u32);
                 at = frames.offset();

@@ -86,10 +86,7 @@ pub fn fail(error: Error) -> ! {
 macro_rules! pass_on {
     ($down:ident) => {
         #[inline]
-        fn ready(
-            &mut self,
-            now: $crate::clock::Timestamp,
-        ) -> $crate::sink::Readiness {
+        fn ready(&mut self, now: $crate::clock::Timestamp) -> $crate::sink::Readiness {
             self.$down.ready(now)
         }
         #[inline]

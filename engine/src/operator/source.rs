@@ -116,11 +116,8 @@ impl<R: Reader, D: Op<R::Out>> HeadSource for SourceHead<R, D> {
         let mut records = 0;
         let mut outcome = Ok(Poll::Ready);
         let reader = &mut self.reader;
-        let feed =
-            ReaderFeed { reader, limit, now, records: &mut records, outcome: &mut outcome };
+        let feed = ReaderFeed { reader, limit, now, records: &mut records, outcome: &mut outcome };
         self.down.batch(feed);
-        outcome
-            .map(|poll| (poll, records))
-            .map_err(|error| error.in_operator(&*self.name))
+        outcome.map(|poll| (poll, records)).map_err(|error| error.in_operator(&*self.name))
     }
 }

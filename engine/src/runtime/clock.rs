@@ -9,7 +9,10 @@ use crate::clock::{EpochMillis, Timestamp};
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the monotonic clock is read")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the monotonic clock is read"
+    )]
     pub(super) fn new() -> Self {
         Self(Instant::now())
     }

@@ -25,7 +25,9 @@ use crate::channel::partition::PartitionOptions;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::control::checkpoint::coordinator::Coordinator;
 use crate::control::checkpoint::failure::FailureReason;
-use crate::control::checkpoint::message::{Ack, AckMetrics, Fact, Input, Outcome, Output, Restored};
+use crate::control::checkpoint::message::{
+    Ack, AckMetrics, Fact, Input, Outcome, Output, Restored,
+};
 use crate::control::checkpoint::options::{Alignment, CheckpointOptions, SnapshotKind};
 use crate::control::checkpoint::request::RequestId;
 use crate::control::checkpoint::restore::{Restoration, TaskRestore};
@@ -79,9 +81,15 @@ pub(crate) enum Request {
 enum Phase {
     Running,
     /// Waits until workers have dropped their tasks.
-    Cancelling { number: u64, awaiting: BTreeSet<WorkerIndex>, then: Then },
+    Cancelling {
+        number: u64,
+        awaiting: BTreeSet<WorkerIndex>,
+        then: Then,
+    },
     /// Waits before it deploys again.
-    Delayed { until: Timestamp },
+    Delayed {
+        until: Timestamp,
+    },
     Over,
 }
 
@@ -455,9 +463,7 @@ impl Control {
         let operators: Vec<_> = vertex
             .names
             .iter()
-            .map(|name| {
-                by_name.remove(name.as_str()).map(|parts| Handle(Arc::new(parts)))
-            })
+            .map(|name| by_name.remove(name.as_str()).map(|parts| Handle(Arc::new(parts))))
             .collect();
         let holds_uncommitted = operators.iter().flatten().any(|handle| {
             handle.0.iter().any(|part| {
@@ -520,8 +526,7 @@ impl Control {
                     .triggered
                     .get(&metadata.checkpoint)
                     .map_or_else(Clock::wall, |(at, ..)| wall_of(self.clock, *at));
-                let meta =
-                    restore::manifest(&self.job, &self.graph, &self.topology, &metadata, at);
+                let meta = restore::manifest(&self.job, &self.graph, &self.topology, &metadata, at);
                 self.ask_io(IoRequest::Finalize(Box::new(meta)));
             }
             Output::DiscardCheckpoint { checkpoint } => {
@@ -560,8 +565,7 @@ impl Control {
                 self.triggered.insert(checkpoint, (self.clock.now(), Duration::ZERO, 0));
             }
             Fact::Completed { checkpoint, took, .. } => {
-                let (at, alignment, bytes) =
-                    self.triggered.remove(&checkpoint).unwrap_or_default();
+                let (at, alignment, bytes) = self.triggered.remove(&checkpoint).unwrap_or_default();
                 self.triggered = self.triggered.split_off(&checkpoint);
                 self.failure_causes.retain(|id, _| *id > checkpoint);
                 let stats = CheckpointStats {

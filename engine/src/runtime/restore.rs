@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::EpochMillis;
+use crate::clock::Timestamp;
 use crate::control::checkpoint::metadata::{
     Metadata, OperatorEntry, Progress, StateKinds, StateSummary, SubtaskEntry,
     SubtaskState as EntryState,
@@ -11,7 +12,6 @@ use crate::control::checkpoint::metadata::{
 use crate::control::checkpoint::options::SnapshotKind as Kind;
 use crate::control::checkpoint::restore::{ListSource, TaskRestore};
 use crate::control::checkpoint::topology::Topology;
-use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
 use crate::id::{CheckpointId, KeyGroup};
@@ -193,8 +193,7 @@ pub(super) fn metadata(meta: &CheckpointMeta) -> Metadata<Handle> {
                                 SubtaskEntry::OperatorsFinished(state(parts))
                             }
                             SubtaskState::Finished { union } => SubtaskEntry::Finished {
-                                union: (!union.is_empty())
-                                    .then(|| Handle(Arc::new(union.clone()))),
+                                union: (!union.is_empty()).then(|| Handle(Arc::new(union.clone()))),
                             },
                         };
                         (index as u32, entry)
@@ -361,11 +360,7 @@ struct Blocks {
 }
 
 impl ReadBlocks for Blocks {
-    fn read(
-        &self,
-        range: KeyGroupRange,
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn read(&self, range: KeyGroupRange, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let StateData::Blocks(runs) = &self.data else { return Ok(()) };
         let (first, last) = (KeyGroup(range.first), KeyGroup(range.end - 1));
         for run in runs {

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::control::ControlEvent;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::KeyGroup;
 use crate::id::{AttemptId, CheckpointId};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::block::{BlockKind, BlockOrigin};
@@ -18,7 +19,6 @@ use crate::state::manifest::{
 };
 use crate::state::part::{Part, PartData, PartKind};
 use crate::state::snapshots::{SnapshotWriter, Snapshots};
-use crate::id::KeyGroup;
 use crate::task::{Report, ReportKind};
 
 /// What the thread is asked.
@@ -151,8 +151,7 @@ impl SnapshotIo {
                             first: covered.first.min(range.first),
                             end: covered.end.max(range.end),
                         }));
-                        let origin =
-                            origin.groups(KeyGroup(range.first), KeyGroup(range.end - 1));
+                        let origin = origin.groups(KeyGroup(range.first), KeyGroup(range.end - 1));
                         runs.push(out.write(origin, block)?);
                         Ok(())
                     })?;

@@ -173,7 +173,11 @@ impl Shared {
     }
 
     /// Waits until `is_wanted` or the time is over; whether it is wanted then.
-    pub fn wait(&self, timeout: Duration, mut is_wanted: impl FnMut(JobState, u64) -> bool) -> bool {
+    pub fn wait(
+        &self,
+        timeout: Duration,
+        mut is_wanted: impl FnMut(JobState, u64) -> bool,
+    ) -> bool {
         let board = self.lock();
         let (board, _) = self
             .changed

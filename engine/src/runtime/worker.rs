@@ -199,9 +199,8 @@ impl Worker {
                     Ok(task) => {
                         self.tasks.push(task);
                         // What consumes comes before what produces, so that buffers come back soon.
-                        self.tasks.sort_by_key(|task| {
-                            std::cmp::Reverse(task.attempt().subtask.vertex)
-                        });
+                        self.tasks
+                            .sort_by_key(|task| std::cmp::Reverse(task.attempt().subtask.vertex));
                         ReportKind::Running
                     }
                     Err(error) => ReportKind::Failed(

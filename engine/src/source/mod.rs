@@ -4,14 +4,14 @@
 //! for the first time. Each subtask then opens a [`Reader`] on its share. A split carries its own position, so what a
 //! reader hands out at a checkpoint is all that is needed to go on from there, on any number of subtasks.
 
-pub mod csv_field;
-pub mod csv_row;
 mod bad_record;
 mod channel;
 #[cfg(feature = "csv")]
 mod columns;
 #[cfg(feature = "csv")]
 mod csv;
+pub mod csv_field;
+pub mod csv_row;
 mod files;
 mod generate;
 mod input;

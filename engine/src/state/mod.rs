@@ -1,22 +1,24 @@
 //! State and its storage: keyed tables, the typed state on top of them, snapshots, and where they are kept.
 
 mod arena;
+mod blob;
 pub mod block;
 pub mod block_io;
-mod blob;
 mod chunk;
 pub mod directory;
 mod grow;
+mod keyed;
+#[cfg(test)]
+mod keyed_tests;
+mod list;
 pub mod manifest;
 mod manifest_codec;
-pub mod memory;
-mod owner;
-pub mod part;
-mod keyed;
-mod list;
 mod map;
+pub mod memory;
 mod nested;
 mod operator_state;
+mod owner;
+pub mod part;
 mod places;
 mod pool;
 mod reduce;
@@ -36,13 +38,9 @@ mod store_tests;
 mod sum;
 mod survey;
 mod table;
-mod timers;
-mod value;
-
-#[cfg(test)]
-mod keyed_tests;
 #[cfg(test)]
 mod table_tests;
+mod timers;
 mod value;
 pub mod verify;
 

@@ -120,11 +120,7 @@ pub trait ReadBlocks: Send + Sync {
     ///
     /// # Errors
     /// The blocks can't be read, or what `each` returns.
-    fn read(
-        &self,
-        range: KeyGroupRange,
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()>;
+    fn read(&self, range: KeyGroupRange, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
 /// A restored part's content.

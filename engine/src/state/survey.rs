@@ -52,7 +52,8 @@ pub(crate) fn survey(store: &dyn SnapshotStore) -> Result<Survey> {
         match (entry.kind, checkpoint_of(&entry.name)) {
             (EntryKind::Folder, Some(id)) => survey.checkpoint(store, id, &entry.name)?,
             (EntryKind::Folder, None) if is_known_folder(&entry.name) => {}
-            (EntryKind::Object, _) if matches!(entry.name.as_str(), ENDED | OWNER | NEXT_ID | LOCK) => {}
+            (EntryKind::Object, _)
+                if matches!(entry.name.as_str(), ENDED | OWNER | NEXT_ID | LOCK) => {}
             (EntryKind::Object, _) if is_top_temporary(&entry.name) => {
                 survey.remove(store, "", &entry.name)?;
             }

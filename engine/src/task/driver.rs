@@ -224,7 +224,8 @@ impl Task {
                 at = at.min(input.deadline().unwrap_or(Timestamp::MAX));
             }
         }
-        if self.phase == Phase::Running && self.has_source() && self.next_latency != Timestamp::ZERO {
+        if self.phase == Phase::Running && self.has_source() && self.next_latency != Timestamp::ZERO
+        {
             at = at.min(self.next_latency);
         }
         at
@@ -521,9 +522,11 @@ impl Task {
             }
             Event::LatencyMarker { emitted_at, source } => {
                 let now = (cx.clock)();
-                self.heads[head]
-                    .driven()
-                    .signal(&mut Signal::LatencyMarker { emitted_at, source, now })
+                self.heads[head].driven().signal(&mut Signal::LatencyMarker {
+                    emitted_at,
+                    source,
+                    now,
+                })
             }
             Event::Announcement { .. } | Event::FinishNotice { .. } | Event::EndOfPartition => {
                 Err(Error::new(ErrorKind::Internal, format!("{event:?} never stands in band")))
@@ -569,10 +572,9 @@ impl Task {
 
     /// An input has no more records; when all have none, the task begins to finish.
     fn end_of_input(&mut self, head: usize, drain: bool, _: &mut StepContext<'_>) -> Result<()> {
-        let all_ended =
-            |inputs: &[TaskInput], of: &dyn Fn(usize) -> bool| {
-                inputs.iter().filter(|input| of(input.head())).all(TaskInput::is_data_ended)
-            };
+        let all_ended = |inputs: &[TaskInput], of: &dyn Fn(usize) -> bool| {
+            inputs.iter().filter(|input| of(input.head())).all(TaskInput::is_data_ended)
+        };
         if all_ended(&self.inputs, &|h| h == head) {
             self.ended_heads[head] = true;
         }
@@ -611,10 +613,14 @@ impl Task {
             }
             Phase::Waiting { is_covered, .. } => {
                 let all_ended = self.inputs.iter().all(TaskInput::is_ended);
-                let held = self.options.drain_hold
-                    && self.options.checkpointed
-                    && !self.outputs_taken();
-                if is_covered && all_ended && !held && !self.machine.is_pending() && self.outputs_flushed() {
+                let held =
+                    self.options.drain_hold && self.options.checkpointed && !self.outputs_taken();
+                if is_covered
+                    && all_ended
+                    && !held
+                    && !self.machine.is_pending()
+                    && self.outputs_flushed()
+                {
                     if self.awaits_reported {
                         self.awaits_reported = false;
                         self.report(ReportKind::AwaitsCheckpoint(false), cx);
@@ -702,8 +708,7 @@ impl Task {
             Output::Abort { checkpoint, reason } => {
                 self.signal_all(&mut Signal::Aborted(checkpoint, true))?;
                 if reason != barrier::AbortReason::Notice {
-                    let cause =
-                        Error::new(ErrorKind::Checkpoint, format!("given up: {reason:?}"));
+                    let cause = Error::new(ErrorKind::Checkpoint, format!("given up: {reason:?}"));
                     self.report(ReportKind::Declined { checkpoint, cause }, cx);
                 }
                 Ok(())

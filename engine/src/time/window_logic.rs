@@ -170,8 +170,7 @@ impl<K: Key, T: Data, E, A: Value, G, H, R> WindowLogic<K, T, E, A, G, H, R> {
         self.hit = match self.panes.binary_search_by_key(&end, |pane| pane.end) {
             Ok(at) => at,
             Err(at) => {
-                let table =
-                    self.spare.pop().unwrap_or_else(|| Table::new(self.options, self.init));
+                let table = self.spare.pop().unwrap_or_else(|| Table::new(self.options, self.init));
                 self.panes.insert(at, Pane { end, table, has_fired: false });
                 at
             }
