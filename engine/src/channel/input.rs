@@ -1,14 +1,16 @@
 //! An input channel: the consuming end of one lane with what its task knows of it.
 //!
-//! The read position is a buffer and the offset of its next unread record. Recovered entries come before the lane's. Owned by one
-//! task; the alignment machine decides when it is blocked.
+//! The read position is a buffer and the offset of its next unread record. Recovered entries come before the lane's.
+//! While a checkpoint captures the channel, a cursor runs ahead of the read position: what it has passed was taken by
+//! reference and is read as usual later. Owned by one task; the alignment machine decides when it is blocked.
 
 use std::collections::VecDeque;
 
 use tidegate_netstack::buffer::Buffer;
 use tidegate_netstack::lane::{Consumer, Next, Priority, Slot};
 
-use super::event::Event;
+use super::capture::{CapturedChannel, CapturedSlot};
+use super::event::{Event, Position};
 use crate::clock::EpochMillis;
 
 /// The consuming end of one lane.
@@ -20,6 +22,10 @@ pub struct InputChannel {
     reading: Option<Reading>,
     /// Events that a born-ended channel yields by itself when its recovered entries are read.
     born_ended: VecDeque<Event>,
+    /// Which edge and which producer, for what is captured.
+    pub(crate) edge: usize,
+    /// The producing subtask's index.
+    pub(crate) producer: u32,
     /// Whether only its priority side is read.
     pub(crate) is_blocked: bool,
     /// Whether the end of data has been read.
@@ -40,7 +46,7 @@ pub(crate) struct Reading {
     /// Offset of the next unread record.
     pub(crate) offset: usize,
     /// The buffer's position in the lane; `None` if it was recovered.
-    pub(crate) position: Option<u64>,
+    position: Option<u64>,
 }
 
 /// What comes next in a channel.
@@ -50,8 +56,8 @@ pub(crate) enum Read {
     Priority(Priority<Event>),
     /// A buffer is being read: [`InputChannel::reading`].
     Buffer,
-    /// An event in band, with its position; `None` if it was recovered or made here.
-    Event(Event, Option<u64>),
+    /// An event in band.
+    Event(Event),
     /// The end of the partition.
     End,
     /// Nothing at the moment.
@@ -60,39 +66,61 @@ pub(crate) enum Read {
     Broken,
 }
 
-impl InputChannel {
-    /// The channel of a lane's consuming end, with what is recovered before it.
-    pub(crate) fn new(consumer: Consumer<Event>, recovered: VecDeque<Slot<Event>>) -> Self {
-        Self {
-            consumer: Some(consumer),
-            recovered,
-            reading: None,
-            born_ended: VecDeque::new(),
-            is_blocked: false,
-            is_data_ended: false,
-            is_ended: false,
-            watermark: EpochMillis::MIN,
-            is_idle: false,
-        }
-    }
+/// What a channel begins with.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// What was in flight, in order.
+    pub slots: VecDeque<Slot<Event>>,
+    /// The watermark at the read position.
+    pub watermark: Option<EpochMillis>,
+    /// Whether the channel was idle there.
+    pub is_idle: bool,
+}
 
-    /// A channel whose producer had finished in the restored checkpoint: it yields what was in flight, then its own
-    /// MAX watermark, end of data and end of partition (FLIP-147; no task is deployed for the producer).
-    pub(crate) fn born_ended(recovered: VecDeque<Slot<Event>>) -> Self {
-        Self {
-            consumer: None,
-            recovered,
-            reading: None,
-            born_ended: VecDeque::from([
+impl InputChannel {
+    /// Channel `producer` of edge `edge`: a lane's consuming end, or, without one, a channel whose producer had finished in
+    /// the restored checkpoint. That one is born ended: behind what was in flight it yields its own MAX watermark, end of data
+    /// and end of partition (FLIP-147; no task is deployed for the producer).
+    pub(crate) fn new(
+        edge: usize,
+        producer: u32,
+        consumer: Option<Consumer<Event>>,
+        recovered: Recovered,
+    ) -> Self {
+        let mut born_ended = VecDeque::new();
+        if consumer.is_none() {
+            born_ended.extend([
                 Event::Watermark(EpochMillis::MAX),
                 Event::EndOfData { drain: true },
                 Event::EndOfPartition,
-            ]),
+            ]);
+        }
+        Self {
+            consumer,
+            recovered: recovered.slots,
+            reading: None,
+            born_ended,
+            edge,
+            producer,
             is_blocked: false,
             is_data_ended: false,
             is_ended: false,
-            watermark: EpochMillis::MIN,
-            is_idle: false,
+            watermark: recovered.watermark.unwrap_or(EpochMillis::MIN),
+            is_idle: recovered.is_idle,
+        }
+    }
+
+    /// Whether its producer had finished before.
+    pub(crate) fn is_born_ended(&self) -> bool {
+        self.consumer.is_none()
+    }
+
+    /// Looks for new entries. To be called before [`poll_priority`](Self::poll_priority): every priority entry that belongs before
+    /// what is seen here is seen there.
+    #[inline]
+    pub(crate) fn load(&mut self) {
+        if let Some(consumer) = &mut self.consumer {
+            consumer.refresh_tail();
         }
     }
 
@@ -128,7 +156,7 @@ impl InputChannel {
         let Some(consumer) = &mut self.consumer else {
             return match self.born_ended.pop_front() {
                 Some(Event::EndOfPartition) => Read::End,
-                Some(event) => Read::Event(event, None),
+                Some(event) => Read::Event(event),
                 None => Read::Empty,
             };
         };
@@ -147,7 +175,68 @@ impl InputChannel {
                 self.reading = Some(Reading { buffer, offset: 0, position });
                 Read::Buffer
             }
-            Slot::Event(event) => Read::Event(event, position),
+            Slot::Event(event) => Read::Event(event),
+        }
+    }
+
+    /// The position of the first entry of the lane with an unread record.
+    pub(crate) fn read_position(&self) -> Position {
+        let reading = self.reading.as_ref().and_then(|reading| reading.position);
+        let head = self.consumer.as_ref().map_or(0, Consumer::head);
+        Position(reading.unwrap_or(head))
+    }
+
+    /// Up to where entries are known to be in the lane.
+    pub(crate) fn loaded(&self) -> Position {
+        Position(self.consumer.as_ref().map_or(0, Consumer::loaded_tail))
+    }
+
+    /// Begins a capture at the read position: takes what is left of earlier recovered entries.
+    pub(crate) fn begin_capture(&self) -> CapturedChannel {
+        let mut captured = CapturedChannel::new(self.edge, self.producer);
+        captured.watermark = self.watermark;
+        captured.is_idle = self.is_idle;
+        if let Some(reading) = &self.reading
+            && reading.position.is_none()
+        {
+            captured.push_buffer(&reading.buffer, reading.offset);
+        }
+        for slot in &self.recovered {
+            captured.push(slot);
+        }
+        captured
+    }
+
+    /// Takes references to the entries at `from..to` of the lane; the first may be the half-read buffer.
+    pub(crate) fn capture(&mut self, from: u64, to: u64, into: &mut CapturedChannel) {
+        if let Some(Reading { buffer, offset, position: Some(position) }) = &self.reading
+            && (from..to).contains(position)
+        {
+            into.push_buffer(buffer, *offset);
+        }
+        if let Some(consumer) = &mut self.consumer {
+            consumer.peek_until(to, |position, slot| {
+                if position >= from {
+                    into.push(slot);
+                }
+            });
+        }
+    }
+}
+
+impl CapturedChannel {
+    fn push(&mut self, slot: &Slot<Event>) {
+        match slot {
+            Slot::Buffer(buffer) => self.push_buffer(buffer, 0),
+            Slot::Event(event) if event.is_captured() => self.slots.push(CapturedSlot::Event(*event)),
+            Slot::Event(_) => {}
+        }
+    }
+
+    fn push_buffer(&mut self, buffer: &Buffer, offset: usize) {
+        if offset < buffer.len() {
+            self.bytes += (buffer.len() - offset) as u64;
+            self.slots.push(CapturedSlot::Buffer { buffer: buffer.clone(), offset });
         }
     }
 }

@@ -71,6 +71,7 @@ macro_rules! result_partition {
                 | Signal::Snapshot(_)
                 | Signal::Complete(_)
                 | Signal::Aborted(_, false)
+                | Signal::QuiesceTimers
                 | Signal::Finish { .. } => {}
             }
             Ok(())

@@ -47,6 +47,8 @@ pub enum Signal<'a> {
     Complete(CheckpointId),
     /// The checkpoint was given up; `true`: tell those behind the outputs.
     Aborted(CheckpointId, bool),
+    /// The input has ended: processing-time timers that wait never fire.
+    QuiesceTimers,
     /// The input has ended for good; what an operator holds back comes out.
     Finish {
         /// Whether a completed checkpoint will follow, which sinks wait for.

@@ -115,6 +115,7 @@ impl<T: Data, W: Writer<T>> Op<T> for SinkOp<W> {
             | Signal::Idle(_)
             | Signal::Barrier(_)
             | Signal::Aborted(..)
+            | Signal::QuiesceTimers
             | Signal::EndOfData { .. }
             | Signal::EndOfDataTaken(_)
             | Signal::Flushed(_)

@@ -118,6 +118,7 @@ impl<T: Data, D: Op<T>> Op<T> for Side<D> {
             | Signal::Snapshot(_)
             | Signal::Complete(_)
             | Signal::Aborted(..)
+            | Signal::QuiesceTimers
             | Signal::Finish { .. }
             | Signal::EndOfData { .. }
             | Signal::EndOfPartition => {

@@ -1,30 +1,30 @@
-//! The task itself: what one step does, and how the machines' answers are carried out.
+//! The task itself: what one step does.
 //!
-//! A step serves priority entries and timers, goes on with what fires, then reads one buffer or one event or polls a
-//! source, in batches; between two batches it looks whether mail or a priority entry has come. A task whose output is full reads no
-//! data, but serves everything else, and a barrier needs no output buffer.
+//! A step loads each channel's tail and serves its priority side, serves timers, extends captures, goes on with what fires and
+//! with ending, then reads one buffer or one event or polls a source, in batches; between two batches it looks whether mail or a
+//! priority entry has come. A task whose output is full reads no data, but serves everything else, and a barrier needs no output
+//! buffer. What the machines answer is carried out by `checkpointing` and `ending`; inputs are read by `reading`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checkpointing::Captures;
+use super::ending::RunningStep;
 use super::inputs::{GateTime, TaskInput};
-use super::lifecycle::Phase;
 use super::message::{Mail, Report, ReportKind};
 use super::pace::Pace;
-use crate::barrier::{self, Input, Machine, Output};
-use crate::channel::event::{Barrier, Event, Position};
-use crate::channel::input::Read;
-use crate::clock::{EpochMillis, Timestamp};
+use super::{finish, snapshot};
+use crate::barrier::{self, Guarantee, Input};
+use crate::channel::event::{Event, Position};
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId};
 use crate::metrics::TaskMetrics;
 use crate::operator::{Head, Signal};
 use crate::sink::Readiness;
-use crate::source::Poll;
-use crate::state::part::Snapshot;
 
 /// What a task is made with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaskOptions {
     /// Which attempt.
     pub attempt: AttemptId,
@@ -32,12 +32,20 @@ pub struct TaskOptions {
     pub name: Arc<str>,
     /// Whether the job takes checkpoints: then the end waits for a last one where something depends on it.
     pub checkpointed: bool,
+    /// What a restore may show of a record.
+    pub guarantee: Guarantee,
     /// Whether the task has state or commits: then it waits for a last checkpoint.
     pub has_state: bool,
+    /// Whether it has outputs to other tasks.
+    pub has_outputs: bool,
     /// Whether a producer stays until its consumers have taken its end of data.
     pub drain_hold: bool,
     /// The restored checkpoint.
     pub restored: Option<CheckpointId>,
+    /// Whether all operators had finished in the restored checkpoint.
+    pub operators_finished: bool,
+    /// Inputs whose end the operators had been told before.
+    pub ended_inputs: Vec<u32>,
     /// How often generators of watermarks are asked.
     pub watermark_interval: Duration,
     /// How often sources send latency markers; zero for never.
@@ -78,54 +86,98 @@ pub enum Progress {
 /// One attempt of one subtask.
 #[derive(Debug)]
 pub struct Task {
-    options: TaskOptions,
-    heads: Vec<Head>,
-    gate_times: Vec<GateTime>,
-    /// Heads whose input has ended.
-    ended_heads: Vec<bool>,
-    inputs: Vec<TaskInput>,
-    next_input: usize,
-    paces: Vec<Pace>,
-    machine: Machine,
-    outputs: Vec<Output>,
-    phase: Phase,
-    awaits_reported: bool,
-    last_snapshot: Option<CheckpointId>,
-    last_completed: Option<CheckpointId>,
-    is_flushed: bool,
+    pub(super) options: TaskOptions,
+    pub(super) heads: Vec<Head>,
+    pub(super) gate_times: Vec<GateTime>,
+    pub(super) inputs: Vec<TaskInput>,
+    pub(super) next_input: usize,
+    pub(super) paces: Vec<Pace>,
+    pub(super) barriers: barrier::Machine,
+    pub(super) barrier_outputs: Vec<barrier::Output>,
+    pub(super) ending: finish::Machine,
+    pub(super) running_step: Option<RunningStep>,
+    pub(super) snapshots: snapshot::Machine,
+    pub(super) captures: Captures,
+    pub(super) is_flushed: bool,
+    /// The producer's side of the outputs is being emptied before the task asks its permit, or leaves.
+    pub(super) is_flushing: bool,
+    pub(super) is_leaving: bool,
+    pub(super) is_done: bool,
+    pub(super) has_sources_only: bool,
     next_watermark: Timestamp,
     next_latency: Timestamp,
-    stop: Option<bool>,
 }
 
 impl Task {
-    /// The task of heads and inputs. Inputs are in the order of the alignment machine's channels.
+    /// The task of heads and inputs. Sources come first among the inputs; then the gates' channels, gate by gate. Their places are
+    /// the channel indices of the machines.
     pub fn new(options: TaskOptions, heads: Vec<Head>, inputs: Vec<TaskInput>) -> Self {
-        let machine = Machine::new(barrier::Config {
+        let barriers = barrier::Machine::new(barrier::Config {
+            channels: inputs.len(),
+            guarantee: options.guarantee,
+            after_finish: true,
             restored: options.restored,
-            ..barrier::Config::exactly_once(inputs.len())
+        });
+        let has_sources_only =
+            inputs.iter().all(|input| matches!(input, TaskInput::Source { .. }));
+        let ending = finish::Machine::new(finish::Config {
+            inputs: if has_sources_only { Vec::new() } else { gate_sizes(&inputs) },
+            operators: 1,
+            lanes: usize::from(options.has_outputs),
+            checkpointing: options.checkpointed,
+            drain_hold: options.drain_hold,
+            needs_final_checkpoint: options.has_state,
+            emits_on_commit: false,
+            restored: options.restored,
+            ended_inputs: options.ended_inputs.iter().map(|input| *input as usize).collect(),
+            operators_finished: options.operators_finished,
         });
         let mut heads = heads;
         let paces = heads.iter_mut().map(|head| Pace::new(head.driven().batch_max())).collect();
         Self {
-            last_completed: options.restored,
-            options,
+            snapshots: snapshot::Machine::new(options.restored),
+            captures: Captures::default(),
             gate_times: vec![GateTime::default(); heads.len()],
-            ended_heads: vec![false; heads.len()],
+            options,
             heads,
             inputs,
             next_input: 0,
             paces,
-            machine,
-            outputs: Vec::new(),
-            phase: Phase::Running,
-            awaits_reported: false,
-            last_snapshot: None,
+            barriers,
+            barrier_outputs: Vec::new(),
+            ending,
+            running_step: None,
             is_flushed: true,
+            is_flushing: false,
+            is_leaving: false,
+            is_done: false,
+            has_sources_only,
             next_watermark: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,
-            stop: None,
         }
+    }
+
+    /// Begins: channels that are born ended are announced, restored watermarks take effect.
+    ///
+    /// # Errors
+    /// The task fails.
+    pub fn start(&mut self, cx: &mut StepContext<'_>) -> Result<()> {
+        for index in 0..self.inputs.len() {
+            if let TaskInput::Channel { channel, .. } = &self.inputs[index]
+                && channel.is_born_ended()
+            {
+                let channel = ChannelIndex(index as u32);
+                let position = Position(0);
+                let next = self.options.restored.map_or(CheckpointId(0), |id| CheckpointId(id.0 + 1));
+                self.input(Input::FinishNotice { channel, next, position }, cx)?;
+            }
+        }
+        for head in 0..self.heads.len() {
+            if let Head::Gate { .. } = self.heads[head] {
+                self.gate_time(head)?;
+            }
+        }
+        self.end_with(finish::Input::Start, cx)
     }
 
     /// Which attempt.
@@ -149,36 +201,14 @@ impl Task {
     /// The task fails.
     pub fn mail(&mut self, mail: Mail, cx: &mut StepContext<'_>) -> Result<()> {
         match mail {
-            Mail::Trigger(barrier) => self.trigger(barrier, cx),
-            Mail::Complete(checkpoint) => self.complete(checkpoint),
+            Mail::Trigger(barrier) => self.end_with(finish::Input::Trigger { barrier }, cx),
+            Mail::Complete(checkpoint) => self.end_with(finish::Input::Complete { checkpoint }, cx),
             Mail::Aborted { checkpoint, latest } => {
-                if let Some(latest) = latest {
-                    self.complete(latest)?;
-                }
-                self.input(Input::Abort { checkpoint }, cx)?;
-                self.signal_all(&mut Signal::Aborted(checkpoint, false))
+                self.end_with(finish::Input::Aborted { checkpoint, latest }, cx)
             }
-            Mail::PermitGranted => {
-                if self.phase == Phase::Asking {
-                    self.phase = Phase::Leaving;
-                    self.signal_all(&mut Signal::EndOfPartition)?;
-                }
-                Ok(())
-            }
-            Mail::PermitHeld(pending) => {
-                // Those triggers were addressed to this task; it acts as if they had arrived.
-                for barrier in pending {
-                    self.trigger(barrier, cx)?;
-                }
-                if self.phase == Phase::Asking {
-                    self.phase = Phase::Waiting { final_from: None, is_covered: true };
-                }
-                Ok(())
-            }
-            Mail::Stop { drain } => {
-                self.stop = Some(drain);
-                Ok(())
-            }
+            Mail::PermitGranted => self.end_with(finish::Input::Granted, cx),
+            Mail::PermitHeld(pending) => self.end_with(finish::Input::Hold { pending }, cx),
+            Mail::Stop { drain } => self.stop_sources(drain, cx),
         }
     }
 
@@ -188,21 +218,20 @@ impl Task {
     /// The task fails.
     pub fn step(&mut self, cx: &mut StepContext<'_>) -> Result<Progress> {
         let mut busy = self.serve_priorities(cx)?;
-        if self.machine.deadline().is_some_and(|deadline| deadline <= cx.now) {
+        if self.barriers.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.input(Input::Tick, cx)?;
+            busy = true;
         }
+        self.extend_captures(cx)?;
         self.serve_periodic(cx)?;
-        if self.proceed(cx)? {
+        if self.has_pending(cx)? {
             return Ok(Progress::Busy);
         }
-        match self.phase {
-            Phase::Running => {}
-            Phase::Finishing { .. } | Phase::Waiting { .. } | Phase::Asking | Phase::Leaving => {
-                if self.advance(cx)? {
-                    return Ok(Progress::Busy);
-                }
-            }
-            Phase::Done => return Ok(Progress::Done),
+        if self.advance_ending(cx)? {
+            return Ok(Progress::Busy);
+        }
+        if self.is_done {
+            return Ok(Progress::Done);
         }
         let mut wake = self.deadline();
         if self.read_one(cx, &mut wake)? {
@@ -211,34 +240,39 @@ impl Task {
         } else if !self.is_flushed {
             self.is_flushed = true;
             self.signal_all(&mut Signal::EmitWatermark)?;
-            self.signal_all(&mut Signal::Flush)?;
+            if !self.has_pending(cx)? {
+                self.signal_all(&mut Signal::Flush)?;
+            }
+            busy = true;
         }
         Ok(if busy { Progress::Busy } else { Progress::Idle(wake) })
     }
 
     /// The next moment that something is due.
     fn deadline(&self) -> Timestamp {
-        let mut at = self.machine.deadline().unwrap_or(Timestamp::MAX);
+        let mut at = self.barriers.deadline().unwrap_or(Timestamp::MAX);
         for head in &self.heads {
             if let Head::Gate { input, .. } = head {
                 at = at.min(input.deadline().unwrap_or(Timestamp::MAX));
             }
         }
-        if self.phase == Phase::Running && self.has_source() && self.next_latency != Timestamp::ZERO
-        {
+        if self.has_live_source() && !self.options.latency_interval.is_zero() {
             at = at.min(self.next_latency);
         }
         at
     }
 
-    fn has_source(&self) -> bool {
+    fn has_live_source(&self) -> bool {
         self.inputs.iter().any(|input| matches!(input, TaskInput::Source { is_ended: false, .. }))
     }
 
-    /// Serves the priority side of every channel.
-    fn serve_priorities(&mut self, cx: &mut StepContext<'_>) -> Result<bool> {
+    /// Serves the priority side of every channel, each after its tail has been loaded.
+    pub(super) fn serve_priorities(&mut self, cx: &mut StepContext<'_>) -> Result<bool> {
         let mut served = false;
         for index in 0..self.inputs.len() {
+            if let TaskInput::Channel { channel, .. } = &mut self.inputs[index] {
+                channel.load();
+            }
             while let TaskInput::Channel { channel, .. } = &mut self.inputs[index]
                 && let Some(entry) = channel.poll_priority()
             {
@@ -249,7 +283,7 @@ impl Task {
         Ok(served)
     }
 
-    fn priority(
+    pub(super) fn priority(
         &mut self,
         index: usize,
         event: Event,
@@ -258,12 +292,17 @@ impl Task {
     ) -> Result<()> {
         let channel = ChannelIndex(index as u32);
         let position = Position(position);
-        let input = match event {
-            Event::Barrier(barrier) => Input::PriorityBarrier { channel, barrier, position },
-            Event::Announcement { barrier, position } => {
-                Input::Announcement { channel, barrier, position }
+        match event {
+            Event::Barrier(barrier) => {
+                self.input(Input::PriorityBarrier { channel, barrier, position }, cx)?;
+                self.inject(barrier, cx)
             }
-            Event::FinishNotice { next } => Input::FinishNotice { channel, next, position },
+            Event::Announcement { barrier, position } => {
+                self.input(Input::Announcement { channel, barrier, position }, cx)
+            }
+            Event::FinishNotice { next } => {
+                self.input(Input::FinishNotice { channel, next, position }, cx)
+            }
             Event::Cancel { .. }
             | Event::Watermark(_)
             | Event::Idle
@@ -271,15 +310,14 @@ impl Task {
             | Event::EndOfData { .. }
             | Event::EndOfPartition
             | Event::LatencyMarker { .. } => {
-                return Err(Error::new(ErrorKind::Internal, format!("{event:?} never overtakes")));
+                Err(Error::new(ErrorKind::Internal, format!("{event:?} never overtakes")))
             }
-        };
-        self.input(input, cx)
+        }
     }
 
     /// Asks generators of watermarks and sends latency markers when it is time.
     fn serve_periodic(&mut self, cx: &mut StepContext<'_>) -> Result<()> {
-        if self.phase != Phase::Running {
+        if self.ending.is_ended() || self.running_step.is_some() {
             return Ok(());
         }
         if cx.now >= self.next_watermark {
@@ -298,13 +336,15 @@ impl Task {
                         source,
                         now: cx.now,
                     })?;
+                    self.is_flushed = false;
                 }
             }
         }
         Ok(())
     }
 
-    fn has_pending(&mut self, cx: &StepContext<'_>) -> Result<bool> {
+    /// Goes on with windows and timers that fire. `true` while nothing else of the task's data may be touched.
+    pub(super) fn has_pending(&mut self, cx: &StepContext<'_>) -> Result<bool> {
         let mut pending = false;
         for head in &mut self.heads {
             if let Head::Gate { input, .. } = head
@@ -316,465 +356,25 @@ impl Task {
         Ok(pending)
     }
 
-    /// Goes on with windows and timers that fire. `true` while nothing else of the task's data may be touched.
-    fn proceed(&mut self, cx: &mut StepContext<'_>) -> Result<bool> {
-        self.has_pending(cx)
+    pub(super) fn signal_all(&mut self, signal: &mut Signal<'_>) -> Result<()> {
+        self.heads.iter_mut().try_for_each(|head| head.driven().signal(signal))
     }
 
-    /// Reads from the inputs in turn: one buffer, one event or some batches of a source.
-    fn read_one(&mut self, cx: &mut StepContext<'_>, wake: &mut Timestamp) -> Result<bool> {
-        for turn in 0..self.inputs.len() {
-            let index = (self.next_input + turn) % self.inputs.len();
-            if self.read_input(index, cx, wake)? {
-                self.next_input = (index + 1) % self.inputs.len();
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn read_input(
-        &mut self,
-        index: usize,
-        cx: &mut StepContext<'_>,
-        wake: &mut Timestamp,
-    ) -> Result<bool> {
-        let head = self.inputs[index].head();
-        match &mut self.inputs[index] {
-            TaskInput::Source { is_blocked, is_ended, busy_until, .. } => {
-                if *is_blocked || *is_ended {
-                    return Ok(false);
-                }
-                if *busy_until > cx.now && self.stop.is_none() {
-                    *wake = (*wake).min(*busy_until);
-                    return Ok(false);
-                }
-                self.poll_source(index, head, cx, wake)
-            }
-            TaskInput::Channel { channel, .. } => {
-                if channel.is_blocked || channel.is_ended {
-                    return Ok(false);
-                }
-                // Asked before anything is taken: a full output leaves the buffer in its channel.
-                match self.heads[head].driven().ready(cx.now) {
-                    Readiness::Ready => {}
-                    Readiness::Busy(until) => {
-                        *wake = (*wake).min(until);
-                        return Ok(false);
-                    }
-                }
-                match channel.read() {
-                    Read::Empty | Read::Broken => Ok(false),
-                    Read::Buffer => self.take_buffer(index, head, cx).map(|()| true),
-                    Read::Event(event, _) => self.event(index, head, event, cx).map(|()| true),
-                    Read::Priority(entry) => {
-                        self.priority(index, entry.event, entry.position, cx).map(|()| true)
-                    }
-                    Read::End => self.end_of_partition(index, cx).map(|()| true),
-                }
-            }
-        }
-    }
-
-    /// Whether the step is to end between two batches.
-    fn is_interrupted(&mut self, cx: &mut StepContext<'_>) -> Result<bool> {
-        Ok((cx.has_mail)() || self.serve_priorities(cx)?)
-    }
-
-    fn take_buffer(&mut self, index: usize, head: usize, cx: &mut StepContext<'_>) -> Result<()> {
-        let (mut records, mut batches, started) = (0, 0, (cx.clock)());
-        let mut bytes = 0;
-        loop {
-            let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { break };
-            // A priority entry served between two batches may have blocked the channel.
-            if channel.is_blocked {
-                break;
-            }
-            let Some(reading) = channel.reading() else { break };
-            let Head::Gate { input, .. } = &mut self.heads[head] else { break };
-            let place = ChannelIndex(index as u32);
-            let limit = self.paces[head].batch();
-            let taken = input.take(place, &reading.buffer, reading.offset, limit);
-            bytes += taken.next - reading.offset;
-            reading.offset = taken.next;
-            records += taken.records;
-            batches += 1;
-            if reading.offset >= reading.buffer.len() {
-                channel.release();
-                break;
-            }
-            let ready = input.ready(cx.now);
-            if ready != Readiness::Ready {
-                break;
-            }
-            if !self.paces[head].is_quick() {
-                self.paces[head].took((cx.clock)().since(started), batches);
-            }
-            if self.is_interrupted(cx)? {
-                break;
-            }
-        }
-        let elapsed = (cx.clock)().since(started);
-        self.paces[head].took(elapsed, batches);
-        self.options.metrics.took_records(records as u64);
-        self.options.metrics.took_buffer(bytes as u64);
-        self.options.metrics.was_busy(elapsed);
-        if self.machine.is_aligning() {
-            self.input(Input::Processed { bytes: bytes as u64 }, cx)?;
-        }
-        Ok(())
-    }
-
-    fn poll_source(
-        &mut self,
-        index: usize,
-        head: usize,
-        cx: &mut StepContext<'_>,
-        wake: &mut Timestamp,
-    ) -> Result<bool> {
-        if let Some(drain) = self.stop {
-            self.end_source(index, head, drain, cx)?;
-            return Ok(true);
-        }
-        let (mut total, mut batches, started) = (0, 0, (cx.clock)());
-        let mut progress = false;
-        while batches < SOURCE_BATCHES {
-            let Head::Source(source) = &mut self.heads[head] else { break };
-            match source.ready(cx.now) {
-                Readiness::Ready => {}
-                Readiness::Busy(until) => {
-                    *wake = (*wake).min(until);
-                    break;
-                }
-            }
-            let (poll, records) = source.poll(self.paces[head].batch(), cx.now)?;
-            total += records;
-            batches += 1;
-            progress |= records > 0;
-            match poll {
-                Poll::Ready => progress = true,
-                Poll::Busy(until) => {
-                    if let TaskInput::Source { busy_until, .. } = &mut self.inputs[index] {
-                        *busy_until = until;
-                    }
-                    *wake = (*wake).min(until);
-                    break;
-                }
-                Poll::End => {
-                    self.end_source(index, head, true, cx)?;
-                    progress = true;
-                    break;
-                }
-            }
-            if !self.paces[head].is_quick() {
-                self.paces[head].took((cx.clock)().since(started), batches);
-                if (cx.clock)().since(started) > STEP_TIME {
-                    break;
-                }
-            }
-            if self.is_interrupted(cx)? {
-                break;
-            }
-        }
-        if batches > 0 {
-            let elapsed = (cx.clock)().since(started);
-            self.paces[head].took(elapsed, batches);
-            self.options.metrics.took_records(total as u64);
-            self.options.metrics.was_busy(elapsed);
-        }
-        Ok(progress)
-    }
-
-    /// An event that stands in band.
-    fn event(
-        &mut self,
-        index: usize,
-        head: usize,
-        event: Event,
-        cx: &mut StepContext<'_>,
-    ) -> Result<()> {
-        let place = ChannelIndex(index as u32);
-        let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else {
-            return Err(Error::new(ErrorKind::Internal, "a source has no events"));
-        };
-        match event {
-            Event::Barrier(barrier) => self.input(Input::Barrier { channel: place, barrier }, cx),
-            Event::Cancel { checkpoint } => {
-                self.input(Input::Cancel { channel: place, checkpoint }, cx)
-            }
-            Event::Watermark(watermark) => {
-                channel.watermark = channel.watermark.max(watermark);
-                channel.is_idle = false;
-                self.gate_time(head)
-            }
-            Event::Idle => {
-                channel.is_idle = true;
-                self.gate_time(head)
-            }
-            Event::Active => {
-                channel.is_idle = false;
-                self.gate_time(head)
-            }
-            Event::EndOfData { drain } => {
-                channel.is_data_ended = true;
-                self.input(Input::EndOfData { channel: place }, cx)?;
-                self.end_of_input(head, drain, cx)
-            }
-            Event::LatencyMarker { emitted_at, source } => {
-                let now = (cx.clock)();
-                self.heads[head].driven().signal(&mut Signal::LatencyMarker {
-                    emitted_at,
-                    source,
-                    now,
-                })
-            }
-            Event::Announcement { .. } | Event::FinishNotice { .. } | Event::EndOfPartition => {
-                Err(Error::new(ErrorKind::Internal, format!("{event:?} never stands in band")))
-            }
-        }
-    }
-
-    /// A channel's watermark or status has changed: tells the gate's head what that makes.
-    fn gate_time(&mut self, head: usize) -> Result<()> {
-        let least = GateTime::least(&self.inputs, head);
-        let time = &mut self.gate_times[head];
-        if least.is_none() != time.is_idle {
-            time.is_idle = least.is_none();
-            self.heads[head].driven().signal(&mut Signal::Idle(least.is_none()))?;
-        }
-        let time = &mut self.gate_times[head];
-        if let Some(least) = least
-            && least > time.watermark
-        {
-            time.watermark = least;
-            self.heads[head].driven().signal(&mut Signal::Watermark(least))?;
-        }
-        Ok(())
-    }
-
-    fn end_source(
-        &mut self,
-        index: usize,
-        head: usize,
-        drain: bool,
-        cx: &mut StepContext<'_>,
-    ) -> Result<()> {
-        if let TaskInput::Source { is_ended, .. } = &mut self.inputs[index] {
-            *is_ended = true;
-        }
-        self.input(Input::EndOfPartition { channel: ChannelIndex(index as u32) }, cx)?;
-        if drain {
-            // FLIP-147, finishing sources: MAX fires every event-time timer along the pipeline.
-            self.heads[head].driven().signal(&mut Signal::Watermark(EpochMillis::MAX))?;
-        }
-        self.end_of_input(head, drain, cx)
-    }
-
-    /// An input has no more records; when all have none, the task begins to finish.
-    fn end_of_input(&mut self, head: usize, drain: bool, _: &mut StepContext<'_>) -> Result<()> {
-        let all_ended = |inputs: &[TaskInput], of: &dyn Fn(usize) -> bool| {
-            inputs.iter().filter(|input| of(input.head())).all(TaskInput::is_data_ended)
-        };
-        if all_ended(&self.inputs, &|h| h == head) {
-            self.ended_heads[head] = true;
-        }
-        if all_ended(&self.inputs, &|_| true) {
-            self.phase = Phase::Finishing { drain };
-        }
-        Ok(())
-    }
-
-    fn end_of_partition(&mut self, index: usize, cx: &mut StepContext<'_>) -> Result<()> {
-        if let TaskInput::Channel { channel, .. } = &mut self.inputs[index] {
-            channel.is_ended = true;
-        }
-        self.input(Input::EndOfPartition { channel: ChannelIndex(index as u32) }, cx)
-    }
-
-    /// Goes on with finishing and leaving. `true` if the step is over.
-    fn advance(&mut self, cx: &mut StepContext<'_>) -> Result<bool> {
-        match self.phase {
-            Phase::Running | Phase::Done => Ok(false),
-            Phase::Finishing { drain } => {
-                if drain {
-                    let checkpointed = self.options.checkpointed;
-                    self.signal_all(&mut Signal::Finish { checkpointed })?;
-                }
-                self.signal_all(&mut Signal::EndOfData { drain })?;
-                self.signal_all(&mut Signal::Flush)?;
-                let is_covered = !(self.options.checkpointed && self.options.has_state);
-                self.phase = Phase::Waiting { final_from: None, is_covered };
-                self.report(ReportKind::EndOfData, cx);
-                if !is_covered {
-                    self.awaits_reported = true;
-                    self.report(ReportKind::AwaitsCheckpoint(true), cx);
-                }
-                Ok(true)
-            }
-            Phase::Waiting { is_covered, .. } => {
-                let all_ended = self.inputs.iter().all(TaskInput::is_ended);
-                let held =
-                    self.options.drain_hold && self.options.checkpointed && !self.outputs_taken();
-                if is_covered
-                    && all_ended
-                    && !held
-                    && !self.machine.is_pending()
-                    && self.outputs_flushed()
-                {
-                    if self.awaits_reported {
-                        self.awaits_reported = false;
-                        self.report(ReportKind::AwaitsCheckpoint(false), cx);
-                    }
-                    self.phase = Phase::Asking;
-                    let last = self.last_snapshot;
-                    self.report(ReportKind::FinishRequest { last }, cx);
-                    return Ok(true);
-                }
-                Ok(false)
-            }
-            Phase::Asking => Ok(false),
-            Phase::Leaving => {
-                if self.outputs_flushed() {
-                    self.phase = Phase::Done;
-                    self.report(ReportKind::Finished, cx);
-                    return Ok(true);
-                }
-                Ok(false)
-            }
-        }
-    }
-
-    fn outputs_taken(&mut self) -> bool {
-        let mut taken = true;
-        let query = &mut Signal::EndOfDataTaken(&mut taken);
-        let _ = Self::signal_heads(&mut self.heads, query);
-        taken
-    }
-
-    fn outputs_flushed(&mut self) -> bool {
-        let mut flushed = true;
-        let query = &mut Signal::Flushed(&mut flushed);
-        let _ = Self::signal_heads(&mut self.heads, query);
-        flushed
-    }
-
-    fn trigger(&mut self, barrier: Barrier, cx: &mut StepContext<'_>) -> Result<()> {
-        if self.last_snapshot.is_some_and(|last| last >= barrier.checkpoint) {
-            return Ok(());
-        }
-        let mut sources = false;
-        for index in 0..self.inputs.len() {
-            if matches!(self.inputs[index], TaskInput::Source { is_ended: false, .. }) {
-                sources = true;
-                let channel = ChannelIndex(index as u32);
-                self.input(Input::Barrier { channel, barrier }, cx)?;
-            }
-        }
-        if sources { Ok(()) } else { self.input(Input::Trigger { barrier }, cx) }
-    }
-
-    fn complete(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        if self.last_completed.is_some_and(|last| last >= checkpoint) {
-            return Ok(());
-        }
-        self.last_completed = Some(checkpoint);
-        self.phase.completed(checkpoint);
-        self.signal_all(&mut Signal::Complete(checkpoint))
-    }
-
-    /// Tells the alignment machine something and does what it says.
-    fn input(&mut self, input: Input, cx: &mut StepContext<'_>) -> Result<()> {
-        let mut outputs = std::mem::take(&mut self.outputs);
-        self.machine.handle(cx.now, input, &mut outputs);
-        for output in outputs.drain(..) {
-            self.carry_out(output, cx)?;
-        }
-        self.outputs = outputs;
-        Ok(())
-    }
-
-    fn carry_out(&mut self, output: Output, cx: &mut StepContext<'_>) -> Result<()> {
-        match output {
-            Output::Block { channel } => {
-                self.inputs[channel.0 as usize].set_blocked(true);
-                Ok(())
-            }
-            Output::Resume { channel } => {
-                self.inputs[channel.0 as usize].set_blocked(false);
-                Ok(())
-            }
-            Output::Snapshot { barrier } => self.snapshot(barrier, cx),
-            Output::Completed { .. } => Ok(()),
-            Output::Abort { checkpoint, reason } => {
-                self.signal_all(&mut Signal::Aborted(checkpoint, true))?;
-                if reason != barrier::AbortReason::Notice {
-                    let cause = Error::new(ErrorKind::Checkpoint, format!("given up: {reason:?}"));
-                    self.report(ReportKind::Declined { checkpoint, cause }, cx);
-                }
-                Ok(())
-            }
-            Output::Decline { checkpoint } => {
-                let cause = Error::new(ErrorKind::Checkpoint, "a newer checkpoint has started");
-                self.report(ReportKind::Declined { checkpoint, cause }, cx);
-                Ok(())
-            }
-            Output::CaptureStart { checkpoint }
-            | Output::CaptureStop { checkpoint }
-            | Output::CaptureAbort { checkpoint } => Err(Self::unsupported(checkpoint)),
-            Output::CaptureUntil { .. } | Output::CaptureLoaded { .. } => {
-                Err(Self::unsupported(CheckpointId(0)))
-            }
-        }
-    }
-
-    fn unsupported(checkpoint: CheckpointId) -> Error {
-        let message = format!("checkpoint {checkpoint}: unaligned checkpoints are not supported");
-        Error::new(ErrorKind::Unsupported, message)
-    }
-
-    /// Takes the task's snapshot here: barrier first, then the state, head to tail.
-    fn snapshot(&mut self, barrier: Barrier, cx: &mut StepContext<'_>) -> Result<()> {
-        let checkpoint = barrier.checkpoint;
-        // What is firing is not part of any state: it comes out before the barrier.
-        for head in &mut self.heads {
-            if let Head::Gate { input, .. } = head {
-                while input.proceed(cx.now)? {}
-            }
-        }
-        self.signal_all(&mut Signal::Barrier(barrier))?;
-        let started = (cx.clock)();
-        let mut snapshot = Snapshot::new(checkpoint);
-        let outcome = self.signal_all(&mut Signal::Snapshot(&mut snapshot));
-        self.options.metrics.snapshot_step((cx.clock)().since(started));
-        self.last_snapshot = Some(checkpoint);
-        self.phase.snapshot_taken(checkpoint);
-        let kind = match outcome {
-            Ok(()) => ReportKind::Snapshot {
-                checkpoint,
-                parts: snapshot.into_parts(),
-                operators_finished: self.phase.is_data_ended(),
-                alignment: self.machine.report(),
-            },
-            Err(cause) => ReportKind::Declined { checkpoint, cause: self.blame(cause) },
-        };
-        self.report(kind, cx);
-        Ok(())
-    }
-
-    fn signal_all(&mut self, signal: &mut Signal<'_>) -> Result<()> {
-        Self::signal_heads(&mut self.heads, signal)
-    }
-
-    fn signal_heads(heads: &mut [Head], signal: &mut Signal<'_>) -> Result<()> {
-        heads.iter_mut().try_for_each(|head| head.driven().signal(signal))
-    }
-
-    fn report(&self, kind: ReportKind, cx: &mut StepContext<'_>) {
+    pub(super) fn report(&self, kind: ReportKind, cx: &mut StepContext<'_>) {
         cx.reports.push(Report { attempt: self.options.attempt, kind });
     }
 }
 
-/// How many batches of a source make a step at the most.
-const SOURCE_BATCHES: u32 = 16;
-/// How long a step of a source with slow batches may take.
-const STEP_TIME: Duration = Duration::from_micros(20);
+/// How many channels each input has: a source one, a gate as many as it has producers.
+fn gate_sizes(inputs: &[TaskInput]) -> Vec<usize> {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut last = None;
+    for input in inputs {
+        match sizes.last_mut() {
+            Some(size) if last == Some(input.head()) => *size += 1,
+            Some(_) | None => sizes.push(1),
+        }
+        last = Some(input.head());
+    }
+    sizes
+}

@@ -1,6 +1,7 @@
 //! What the control thread tells a task, and what the task reports.
 
 use crate::barrier::AlignmentReport;
+use crate::channel::capture::CapturedChannel;
 use crate::channel::event::Barrier;
 use crate::error::Error;
 use crate::id::{AttemptId, CheckpointId};
@@ -51,8 +52,12 @@ pub enum ReportKind {
         checkpoint: CheckpointId,
         /// The state.
         parts: Vec<Part>,
+        /// What was in flight, and the watermark at each channel's read position.
+        channels: Vec<CapturedChannel>,
         /// Whether the task's operators had finished before.
         operators_finished: bool,
+        /// The inputs whose end the operators have been told.
+        ended_inputs: Vec<u32>,
         /// How the alignment went.
         alignment: Option<AlignmentReport>,
     },

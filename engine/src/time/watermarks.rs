@@ -195,6 +195,7 @@ where
             | Signal::Snapshot(_)
             | Signal::Complete(_)
             | Signal::Aborted(..)
+            | Signal::QuiesceTimers
             | Signal::Finish { .. }
             | Signal::EndOfData { .. }
             | Signal::EndOfPartition

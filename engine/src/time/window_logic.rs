@@ -317,6 +317,7 @@ where
             | Signal::Barrier(_)
             | Signal::Complete(_)
             | Signal::Aborted(..)
+            | Signal::QuiesceTimers
             | Signal::Finish { .. }
             | Signal::EndOfData { .. }
             | Signal::EndOfPartition
