@@ -56,6 +56,7 @@ impl<S: StateSummary> Finalized<S> {
             }
         }
         let metadata = Metadata {
+            pinned_edges: pinned_edges(topology, pending),
             checkpoint: pending.id,
             timestamp: pending.timestamp,
             kind: pending.options.kind(),
@@ -79,6 +80,16 @@ fn fully_finished<S>(topology: &Topology, pending: &Pending<S>) -> BTreeSet<Vert
         }
     }
     full
+}
+
+fn pinned_edges<S>(topology: &Topology, pending: &Pending<S>) -> BTreeSet<(String, String)> {
+    let head = |id| topology.vertex(id).map(|vertex| vertex.operators[0].id().to_owned());
+    let pinned = topology.in_order().iter().flat_map(|vertex| {
+        acks(vertex, pending)
+            .flat_map(|ack| &ack.pinned_inputs)
+            .filter_map(|&input| topology.inputs(vertex.id).nth(input as usize))
+    });
+    pinned.filter_map(|edge| Some((head(edge.from)?, head(edge.to)?))).collect()
 }
 
 fn entries<S: StateSummary>(

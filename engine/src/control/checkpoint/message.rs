@@ -47,6 +47,8 @@ pub struct Ack<S> {
     pub channels: Option<S>,
     /// Inputs whose end the head operator has seen.
     pub ended_inputs: Vec<u32>,
+    /// Inputs on which records were captured although their edge can't hand them to other subtasks.
+    pub pinned_inputs: Vec<u32>,
     /// All operators had finished when the snapshot was taken.
     pub operators_finished: bool,
     /// The snapshot holds prepared work that only the completion commits.
@@ -64,6 +66,7 @@ impl<S> Ack<S> {
             operators: Vec::new(),
             channels: None,
             ended_inputs: Vec::new(),
+            pinned_inputs: Vec::new(),
             operators_finished: false,
             holds_uncommitted: false,
             metrics: AckMetrics::default(),

@@ -8,7 +8,7 @@
 //!
 //! The coordinator never looks into a state; it asks [`StateSummary`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::options::SnapshotKind;
@@ -138,6 +138,8 @@ pub struct Metadata<S> {
     pub kind: SnapshotKind,
     /// By operator id.
     pub operators: BTreeMap<String, OperatorEntry<S>>,
+    /// Edges, by the heads of their two chains, whose records in flight keep both parallelisms as they are.
+    pub pinned_edges: BTreeSet<(String, String)>,
 }
 
 impl<S> Metadata<S> {
@@ -149,6 +151,7 @@ impl<S> Metadata<S> {
 
     /// Forgets all records in flight, and nothing else: finished entries stay what they are.
     pub fn ignore_in_flight(&mut self) {
+        self.pinned_edges.clear();
         for operator in self.operators.values_mut() {
             let Progress::Subtasks { entries, .. } = &mut operator.progress else { continue };
             for entry in entries.values_mut() {

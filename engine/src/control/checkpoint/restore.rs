@@ -97,6 +97,14 @@ pub struct Restoration<S> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestoreError {
+    /// Records are in flight on an edge that can't hand them to other subtasks, and the edge or the parallelism or
+    /// max parallelism at one of its ends has changed.
+    PinnedEdge {
+        /// The head of the producing chain.
+        from: String,
+        /// The head of the consuming chain.
+        to: String,
+    },
     /// Keyed state was written for another number of key groups.
     MaxParallelism {
         /// The operator.
@@ -111,6 +119,10 @@ pub enum RestoreError {
 impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::PinnedEdge { from, to } => write!(
+                f,
+                "records are in flight from '{from}' to '{to}': the parallelism at both ends must stay as it was"
+            ),
             Self::MaxParallelism { operator, was, is } => write!(
                 f,
                 "operator '{operator}' has keyed state for a max parallelism of {was}, not {is}"
@@ -141,8 +153,9 @@ impl<S: StateSummary> Restoration<S> {
     /// [`legality`](super::legality)'s business.
     ///
     /// # Errors
-    /// If keyed state doesn't fit.
+    /// If keyed state, or records in flight, don't fit.
     pub fn new(topology: &Topology, metadata: &Metadata<S>) -> Result<Self, RestoreError> {
+        check_pinned_edges(topology, metadata)?;
         let mut restoration = Self {
             checkpoint: metadata.checkpoint,
             left_out: BTreeSet::new(),
@@ -196,6 +209,26 @@ impl<S: StateSummary> Restoration<S> {
         };
         self.tasks.insert(subtask, restore);
     }
+}
+
+fn check_pinned_edges<S>(topology: &Topology, metadata: &Metadata<S>) -> Result<(), RestoreError> {
+    let is_unchanged = |vertex, name: &String| {
+        topology.vertex(vertex).is_some_and(|vertex| {
+            let head = &vertex.operators[0];
+            (head.user_id.as_ref() == Some(name) || head.generated_id == *name)
+                && metadata.operators.get(name).is_some_and(|entry| {
+                    entry.parallelism == vertex.parallelism
+                        && entry.max_parallelism == vertex.max_parallelism
+                })
+        })
+    };
+    for (from, to) in &metadata.pinned_edges {
+        let mut edges = topology.edges().iter();
+        if !edges.any(|edge| is_unchanged(edge.from, from) && is_unchanged(edge.to, to)) {
+            return Err(RestoreError::PinnedEdge { from: from.clone(), to: to.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// A vertex of the new graph, with what the checkpoint records of its operators.

@@ -1,6 +1,6 @@
 //! DP: what a checkpoint records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rig::*;
 use crate::clock::Timestamp;
@@ -173,7 +173,7 @@ fn all_kinds() -> Metadata<State> {
         ("v1".to_owned(), entry(Progress::Subtasks { entries, coordinator: None })),
     ]);
     let (timestamp, kind) = (Timestamp::ZERO, SnapshotKind::Checkpoint);
-    Metadata { checkpoint: id(1), timestamp, kind, operators }
+    Metadata { checkpoint: id(1), timestamp, kind, operators, pinned_edges: BTreeSet::new() }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! VF: which graphs may be restored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rig::{AllToAll, Pointwise, State, id, topology};
 use crate::clock::Timestamp;
@@ -26,7 +26,7 @@ fn metadata(operators: &[(&str, VertexProgress)]) -> Metadata<State> {
     let operators =
         operators.iter().map(|&(name, progress)| (name.to_owned(), entry(progress))).collect();
     let (timestamp, kind) = (Timestamp::ZERO, SnapshotKind::Checkpoint);
-    Metadata { checkpoint: id(1), timestamp, kind, operators }
+    Metadata { checkpoint: id(1), timestamp, kind, operators, pinned_edges: BTreeSet::new() }
 }
 
 /// Vertex 0 feeds vertex 1 over these edges.

@@ -1,6 +1,6 @@
 //! Which task gets what after a restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rig::*;
 use crate::clock::Timestamp;
@@ -43,7 +43,13 @@ fn metadata(operators: Vec<Vec<Option<SubtaskEntry<State>>>>) -> Metadata<State>
     let operators =
         (0..).zip(operators).map(|(index, entries)| (format!("v{index}"), entry(entries)));
     let (timestamp, kind) = (Timestamp::ZERO, SnapshotKind::Checkpoint);
-    Metadata { checkpoint: id(1), timestamp, kind, operators: operators.collect() }
+    Metadata {
+        checkpoint: id(1),
+        timestamp,
+        kind,
+        operators: operators.collect(),
+        pinned_edges: BTreeSet::new(),
+    }
 }
 
 fn restored(restoration: &Restoration<State>, vertex: u32, index: u32) -> &TaskRestore<State> {
@@ -234,4 +240,25 @@ fn a_restart_without_any_checkpoint_runs_all_tasks() {
         rig.state(attempt, TaskState::Running);
     }
     assert_eq!(triggers(&rig.checkpoint()).len(), 2);
+}
+
+#[test]
+fn records_in_flight_on_an_edge_that_cannot_hand_them_over_keep_its_parallelism() {
+    let graph = topology(&[2, 2], &[(0, 1, Pointwise)]);
+    let mut rig = Rig::default(graph.clone());
+    rig.checkpoint();
+    let captured = |task: AttemptId| {
+        let pinned_inputs = if task.subtask.vertex.0 == 1 { vec![0] } else { Vec::new() };
+        Ack { pinned_inputs, ..ack(1, task) }
+    };
+    let mut written = super::rig::metadata(rig.ack_all_with(captured, 1)).remove(0);
+    assert!(Restoration::new(&graph, &written).is_ok());
+    let refusal = RestoreError::PinnedEdge { from: "v0".to_owned(), to: "v1".to_owned() };
+    for parallelism in [[1, 2], [2, 3]] {
+        let rescaled = topology(&parallelism, &[(0, 1, Pointwise)]);
+        assert_eq!(Restoration::new(&rescaled, &written), Err(refusal.clone()));
+    }
+    assert_eq!(Restoration::new(&topology(&[2, 2], &[]), &written), Err(refusal));
+    written.ignore_in_flight();
+    assert!(Restoration::new(&topology(&[1, 2], &[(0, 1, Pointwise)]), &written).is_ok());
 }
