@@ -1,9 +1,11 @@
-//! The checkpoint coordinator: one machine for plan, trigger, acknowledgement, completion, abort and finish permit.
+//! The checkpoint coordinator: one machine for plan, trigger, acknowledgement, completion, abort
+//! and finish permit.
 //!
-//! Invariants, checked on leaving [`Coordinator::handle`]: every awaited task is the current attempt of a running task,
-//! so nobody waits for a task that has finished; a checkpoint is with the store iff all have acknowledged; nobody is on hold for
-//! nothing; the next deadline lies ahead. Called by the control thread only. The rest of the machine is in `starting` (from
-//! request to trigger), `ending` (completion and abort) and `interruption` (failover, restore, stop).
+//! Invariants, checked on leaving [`Coordinator::handle`]: every awaited task is the current
+//! attempt of a running task, so nobody waits for a task that has finished; a checkpoint is with
+//! the store iff all have acknowledged; nobody is on hold for nothing; the next deadline lies
+//! ahead. Called by the control thread only. The rest of the machine is in `starting` (from request
+//! to trigger), `ending` (completion and abort) and `interruption` (failover, restore, stop).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,7 +47,8 @@ pub(super) struct Storing<S> {
     pub(super) dropped: Vec<S>,
 }
 
-/// Decides about all checkpoints of one job. `S` is the handle of one operator's state in one subtask.
+/// Decides about all checkpoints of one job. `S` is the handle of one operator's state in one
+/// subtask.
 #[derive(Debug)]
 pub struct Coordinator<S> {
     pub(super) config: CoordinatorConfig,
@@ -56,7 +59,8 @@ pub struct Coordinator<S> {
     pub(super) starting: Option<Request>,
     pub(super) pending: BTreeMap<CheckpointId, Pending<S>>,
     pub(super) storing: BTreeMap<CheckpointId, Storing<S>>,
-    /// Given up while the store was writing them: their state, to be discarded when the store answers.
+    /// Given up while the store was writing them: their state, to be discarded when the store
+    /// answers.
     pub(super) abandoned: BTreeMap<CheckpointId, Vec<S>>,
     pub(super) cleaning: BTreeSet<CheckpointId>,
     pub(super) ended: VecDeque<(CheckpointId, Ending)>,
@@ -77,8 +81,8 @@ pub struct Coordinator<S> {
 impl<S: StateSummary> Coordinator<S> {
     /// A coordinator for a job that has not been deployed.
     ///
-    /// `first` is the first id that may be new, `found` the completed checkpoints in the store, and `random` decides
-    /// when the first periodic checkpoint is taken.
+    /// `first` is the first id that may be new, `found` the completed checkpoints in the store, and
+    /// `random` decides when the first periodic checkpoint is taken.
     ///
     /// # Panics
     /// If `config` contradicts itself; see [`CoordinatorConfig::check`].
@@ -219,13 +223,14 @@ impl<S: StateSummary> Coordinator<S> {
         &self.tasks
     }
 
-    /// The completed checkpoints that are kept. While [`is_storing`](Self::is_storing) one may be about to join.
+    /// The completed checkpoints that are kept. While [`is_storing`](Self::is_storing) one may be
+    /// about to join.
     pub fn retained(&self) -> &Retained {
         &self.retained
     }
 
-    /// The store is writing metadata. A restart waits for its answer, so that it uses the newest checkpoint; if it
-    /// does not wait, the newer checkpoint is given up.
+    /// The store is writing metadata. A restart waits for its answer, so that it uses the newest
+    /// checkpoint; if it does not wait, the newer checkpoint is given up.
     pub fn is_storing(&self) -> bool {
         !self.storing.is_empty()
     }

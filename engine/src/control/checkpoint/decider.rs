@@ -1,7 +1,8 @@
 //! Decides which request may start and when: queue, concurrency, minimum pause.
 //!
-//! Invariants: the queue is sorted (savepoints, then requests of users, then the interval's; by time within each)
-//! and never longer than its limit; at most one periodic request waits, so empty barriers can't pile up.
+//! Invariants: the queue is sorted (savepoints, then requests of users, then the interval's; by
+//! time within each) and never longer than its limit; at most one periodic request waits, so empty
+//! barriers can't pile up.
 
 use std::time::Duration;
 
@@ -49,7 +50,8 @@ impl RequestDecider {
         Self { max_concurrent, min_pause, queue_max, queue: Vec::new() }
     }
 
-    /// Queues `request`. If the queue overflows, the one that had to go: it fails for too many requests.
+    /// Queues `request`. If the queue overflows, the one that had to go: it fails for too many
+    /// requests.
     pub fn submit(&mut self, request: Request) -> Option<Request> {
         let mut dropped = None;
         if self.queue.len() >= self.queue_max {

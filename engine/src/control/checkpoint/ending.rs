@@ -1,7 +1,7 @@
 //! The coordinator from the last acknowledgement, or the first failure, to the end of a checkpoint.
 //!
-//! Metadata is removed before the state it names. A checkpoint given up while the store writes it keeps its state
-//! until the store has answered.
+//! Metadata is removed before the state it names. A checkpoint given up while the store writes it
+//! keeps its state until the store has answered.
 
 use super::coordinator::{Coordinator, Ending, discard_states};
 use super::failure::{FailureOrigin, FailureReason};

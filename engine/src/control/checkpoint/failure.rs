@@ -1,7 +1,7 @@
 //! Why a checkpoint fails, and how many failures a job bears.
 //!
-//! The reasons and their two properties are one table; [`Tolerance`] counts consecutive failed checkpoints, each id
-//! once, and never one at or below the last that succeeded.
+//! The reasons and their two properties are one table; [`Tolerance`] counts consecutive failed
+//! checkpoints, each id once, and never one at or below the last that succeeded.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,9 +1,10 @@
 //! The checkpoint without which the job can't go on.
 //!
-//! Due when every running task either awaits a completed checkpoint or is fed by one that holds back its end of data until
-//! then, directly or through others; finished tasks count as awaiting. A task all of whose producers have sent their end
-//! of data still has something to do and is waited for: so a cascade of k commit stages takes k+1 checkpoints.
-//! A failed one is retried with back-off.
+//! Due when every running task either awaits a completed checkpoint or is fed by one that holds
+//! back its end of data until then, directly or through others; finished tasks count as awaiting. A
+//! task all of whose producers have sent their end of data still has something to do and is waited
+//! for: so a cascade of k commit stages takes k+1 checkpoints. A failed one is retried with
+//! back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,8 +34,8 @@ impl Default for FinalCheckpoint {
 }
 
 impl FinalCheckpoint {
-    /// `task` can't go on without a completed checkpoint: `since` or a later one, if it knows. Ignored if that
-    /// has completed, as its notice is on the way to the task.
+    /// `task` can't go on without a completed checkpoint: `since` or a later one, if it knows.
+    /// Ignored if that has completed, as its notice is on the way to the task.
     pub fn awaits(
         &mut self,
         task: SubtaskId,

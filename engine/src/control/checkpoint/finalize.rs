@@ -1,8 +1,9 @@
 //! Makes the metadata of a fully acknowledged checkpoint.
 //!
-//! A vertex is fully finished iff every subtask has left or finished its operators with nothing uncommitted, and all its
-//! predecessors are fully finished in the same checkpoint. Union state of subtasks that had left comes from the
-//! contributions of the last completed checkpoint, so a partly finished vertex stops no checkpoint.
+//! A vertex is fully finished iff every subtask has left or finished its operators with nothing
+//! uncommitted, and all its predecessors are fully finished in the same checkpoint. Union state of
+//! subtasks that had left comes from the contributions of the last completed checkpoint, so a
+//! partly finished vertex stops no checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,8 @@ pub struct Finalized<S> {
     pub metadata: Metadata<S>,
     /// Union state of subtasks that have left, or may when this checkpoint completes.
     pub contributions: Contributions<S>,
-    /// State that fully finished vertices don't need: to be discarded once the checkpoint is complete.
+    /// State that fully finished vertices don't need: to be discarded once the checkpoint is
+    /// complete.
     pub dropped: Vec<S>,
 }
 

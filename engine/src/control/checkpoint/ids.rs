@@ -1,6 +1,7 @@
 //! Ids of checkpoints: strictly increasing, and durably ours before a trigger carries one.
 //!
-//! They are reserved in blocks, so only the first checkpoint of a job waits for the store. A gap is harmless.
+//! They are reserved in blocks, so only the first checkpoint of a job waits for the store. A gap is
+//! harmless.
 
 use crate::id::CheckpointId;
 

@@ -1,7 +1,8 @@
 //! The coordinator when the job's course is broken: failover, restore, stop and end.
 //!
-//! Whatever is pending when tasks restart is given up before they are restored, so that nothing of the old attempts can
-//! complete. What the store is already writing is left to it: a restart either waits for its answer or gives it up.
+//! Whatever is pending when tasks restart is given up before they are restored, so that nothing of
+//! the old attempts can complete. What the store is already writing is left to it: a restart either
+//! waits for its answer or gives it up.
 
 use super::coordinator::Coordinator;
 use super::failure::{FailureOrigin, FailureReason};
@@ -29,7 +30,8 @@ impl<S: StateSummary> Coordinator<S> {
     }
 
     pub(super) fn restored(&mut self, now: Timestamp, restored: Restored<S>, out: &mut Outputs<S>) {
-        // What the store is still writing is newer than what the tasks were restored from: they never prepared it.
+        // What the store is still writing is newer than what the tasks were restored from: they
+        // never prepared it.
         for id in self.pending.keys().copied().collect::<Vec<_>>() {
             self.abort(now, id, FailureReason::FailoverRegion, FailureOrigin::Coordinator, out);
         }

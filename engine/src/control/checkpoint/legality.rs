@@ -1,7 +1,7 @@
 //! Whether a graph may be restored from a checkpoint in which tasks had finished.
 //!
-//! Checked when a job starts from a checkpoint or savepoint, since its graph may have changed; not at failover of an
-//! unchanged graph. An operator the checkpoint doesn't know counts as running.
+//! Checked when a job starts from a checkpoint or savepoint, since its graph may have changed; not
+//! at failover of an unchanged graph. An operator the checkpoint doesn't know counts as running.
 
 use std::fmt;
 
@@ -51,7 +51,8 @@ impl fmt::Display for IllegalGraph {
         match self {
             Self::Mixed { vertex, head, operator } => write!(
                 f,
-                "{vertex} chains '{head}' and '{operator}', of which one has finished tasks the other has not"
+                "{vertex} chains '{head}' and '{operator}', \
+                 of which one has finished tasks the other has not"
             ),
             Self::FedByRunning { vertex, progress, producer, producer_progress } => write!(
                 f,
@@ -98,7 +99,9 @@ pub fn check<S>(topology: &Topology, metadata: &Metadata<S>) -> Result<(), Illeg
 
 fn least_producer_progress(progress: VertexProgress, edge: &Edge) -> VertexProgress {
     match (progress, edge.kind) {
-        (VertexProgress::AllRunning, _) => VertexProgress::AllRunning,
+        (VertexProgress::AllRunning, EdgeKind::AllToAll | EdgeKind::Pointwise) => {
+            VertexProgress::AllRunning
+        }
         (VertexProgress::PartlyFinished, EdgeKind::Pointwise) => VertexProgress::PartlyFinished,
         (VertexProgress::PartlyFinished, EdgeKind::AllToAll)
         | (VertexProgress::FullyFinished, EdgeKind::AllToAll | EdgeKind::Pointwise) => {

@@ -1,6 +1,7 @@
 //! What goes into the coordinator and what comes out.
 //!
-//! Tasks are always named by attempt: a message of, or to, an attempt that isn't current changes nothing.
+//! Tasks are always named by attempt: a message of, or to, an attempt that isn't current changes
+//! nothing.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub struct AckMetrics {
     pub sync: Duration,
     /// Writing it.
     pub writing: Duration,
-    /// Bytes of records in flight that were stored; the checkpoint counts as unaligned if there were any.
+    /// Bytes of records in flight that were stored; the checkpoint counts as unaligned if there
+    /// were any.
     pub persisted_bytes: u64,
 }
 
@@ -147,7 +149,8 @@ pub enum Input<S> {
     AwaitsCheckpoint {
         /// Which attempt.
         task: AttemptId,
-        /// The first checkpoint whose completion will do, if the task has taken part in one already.
+        /// The first checkpoint whose completion will do, if the task has taken part in one
+        /// already.
         since: Option<CheckpointId>,
     },
     /// The task can go on.
@@ -229,8 +232,8 @@ pub enum StopOutcome {
         /// The savepoint.
         savepoint: CheckpointId,
     },
-    /// The savepoint is complete but a task failed after it: what it has prepared is committed by starting
-    /// from the savepoint, which is never done automatically.
+    /// The savepoint is complete but a task failed after it: what it has prepared is committed by
+    /// starting from the savepoint, which is never done automatically.
     SideEffectsPending {
         /// The savepoint.
         savepoint: CheckpointId,
@@ -389,7 +392,8 @@ pub enum Output<S> {
         /// The state.
         state: S,
     },
-    /// Remove a checkpoint: first its metadata, then what nothing else refers to; answered by `Discarded`.
+    /// Remove a checkpoint: first its metadata, then what nothing else refers to; answered by
+    /// `Discarded`.
     DiscardCheckpoint {
         /// Which.
         checkpoint: CheckpointId,

@@ -1,4 +1,5 @@
-//! What a completed checkpoint records: per operator and subtask, which of five kinds of entry it has.
+//! What a completed checkpoint records: per operator and subtask, which of five kinds of entry it
+//! has.
 //!
 //! 1. no entry: a running subtask without state
 //! 2. [`SubtaskEntry::Running`]: the state of a running subtask
@@ -79,7 +80,8 @@ pub struct OperatorEntry<S> {
 /// How far the subtasks of an operator were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<S> {
-    /// All have finished, nothing is uncommitted, and so it is with everything before it: not to be run again.
+    /// All have finished, nothing is uncommitted, and so it is with everything before it: not to be
+    /// run again.
     FullyFinished,
     /// By index.
     Subtasks {
@@ -138,7 +140,8 @@ pub struct Metadata<S> {
     pub kind: SnapshotKind,
     /// By operator id.
     pub operators: BTreeMap<String, OperatorEntry<S>>,
-    /// Edges, by the heads of their two chains, whose records in flight keep both parallelisms as they are.
+    /// Edges, by the heads of their two chains, whose records in flight keep both parallelisms as
+    /// they are.
     pub pinned_edges: BTreeSet<(String, String)>,
 }
 

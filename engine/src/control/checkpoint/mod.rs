@@ -1,8 +1,8 @@
 //! Checkpoint coordination: the deciding half of FLIP-147 on the control thread.
 //!
-//! [`coordinator::Coordinator`] is the machine; the other files are the nouns it is made of. Tasks talk to it by
-//! [`message::Input`], it answers with [`message::Output`]. [`restore`] turns a checkpoint's metadata into what each
-//! task of a new deployment gets.
+//! [`coordinator::Coordinator`] is the machine; the other files are the nouns it is made of. Tasks
+//! talk to it by [`message::Input`], it answers with [`message::Output`]. [`restore`] and
+//! [`legality`] turn the metadata of a checkpoint into what each task of a new deployment gets.
 
 pub mod config;
 pub mod coordinator;

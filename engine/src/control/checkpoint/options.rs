@@ -1,7 +1,7 @@
 //! Checkpoint options: what a trigger and a barrier carry besides the id. Kind × alignment.
 //!
-//! Invariant (asserted on construction): a savepoint is never unaligned and never becomes so. That an unaligned
-//! checkpoint has no timeout is in the type.
+//! Invariant (asserted on construction): a savepoint is never unaligned and never becomes so. That
+//! an unaligned checkpoint has no timeout is in the type.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ pub enum Alignment {
     Timeoutable(Duration),
     /// Overtakes records, which become channel state.
     Unaligned,
-    /// Aligned on an edge where a barrier may not overtake; the receiving task reverts to what it was.
+    /// Aligned on an edge where a barrier may not overtake; the receiving task reverts to what it
+    /// was.
     ForcedAligned {
         /// The timeout it had; none if it was unaligned.
         timeout: Option<Duration>,
@@ -178,7 +179,8 @@ pub enum CheckpointMode {
     AtLeastOnce,
     /// Aligned checkpoints.
     ExactlyOnce,
-    /// Unaligned ones, at once or when aligning takes longer than this; `None` and zero mean at once.
+    /// Unaligned ones, at once or when aligning takes longer than this; `None` and zero mean at
+    /// once.
     ExactlyOnceUnaligned {
         /// Time to try aligning first.
         aligned_timeout: Option<Duration>,

@@ -1,7 +1,7 @@
 //! One checkpoint between its plan and its completion.
 //!
-//! Invariants: a task is either still awaited or has an acknowledgement, never both; `Finalizing` means that nobody
-//! is awaited and that the store decides. Owned by the coordinator.
+//! Invariants: a task is either still awaited or has an acknowledgement, never both; `Finalizing`
+//! means that nobody is awaited and that the store decides. Owned by the coordinator.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The finish permit, and the order of triggers to one task.
 //!
-//! FLIP-147 (options for a task's finished status): a task reports before it emits end of partition and is told which pending
-//! checkpoints it still owes. Granting and planning happen in one machine, so a plan made before the grant holds the
-//! task, and one made after it triggers the task's successors instead. Invariant: no request is kept that could be granted.
+//! FLIP-147 (options for a task's finished status): a task reports before it emits end of partition
+//! and is told which pending checkpoints it still owes. Granting and planning happen in one
+//! machine, so a plan made before the grant holds the task, and one made after it triggers the
+//! task's successors instead. Invariant: no request is kept that could be granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,11 +65,15 @@ impl Permits {
     }
 }
 
-/// Takes out the triggers that may be sent: those to tasks for which no older pending checkpoint waits. A trigger
-/// that came earlier could overtake an older barrier that is unread in one of the task's channels.
+/// Takes out the triggers that may be sent: those to tasks for which no older pending checkpoint
+/// waits. A trigger that came earlier could overtake an older barrier that is unread in one of the
+/// task's channels.
 pub fn take_sendable<S>(
     pending: &mut BTreeMap<CheckpointId, Pending<S>>,
 ) -> Vec<(CheckpointId, AttemptId)> {
+    if pending.values().all(|pending| pending.held_triggers.is_empty()) {
+        return Vec::new();
+    }
     let mut owing = BTreeSet::new();
     let mut sendable = Vec::new();
     for (&id, pending) in pending {

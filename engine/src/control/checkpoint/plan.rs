@@ -1,8 +1,9 @@
 //! The plan of one checkpoint: whom to trigger, whom to wait for, who had finished.
 //!
-//! FLIP-147: a task is triggered directly iff every task that feeds it has finished; all others get barriers.
-//! Invariants: no triggered task has a running producer, and every running task is reachable from a triggered
-//! one along running tasks. Computed from one view of all task states, in one pass over tasks and pointwise wires.
+//! FLIP-147: a task is triggered directly iff every task that feeds it has finished; all others get
+//! barriers. Invariants: no triggered task has a running producer, and every running task is
+//! reachable from a triggered one along running tasks. Computed from one view of all task states,
+//! in one pass over tasks and pointwise wires.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,8 @@ impl Plan {
     /// The plan for the tasks as they are.
     ///
     /// # Errors
-    /// If a task is neither running nor finished, has finished although `after_finish` is off, or none runs.
+    /// If a task is neither running nor finished, has finished although `after_finish` is off, or
+    /// none runs.
     pub fn calculate(
         topology: &Topology,
         tasks: &Tasks,

@@ -42,7 +42,8 @@ impl Request {
         matches!(self.origin, Origin::Periodic)
     }
 
-    /// Place in the queue: savepoints, then other requests of users, then the interval's; by time within each.
+    /// Place in the queue: savepoints, then other requests of users, then the interval's; by time
+    /// within each.
     pub(super) const fn rank(self) -> (bool, bool, Timestamp) {
         (!self.is_forced(), self.is_periodic(), self.at)
     }

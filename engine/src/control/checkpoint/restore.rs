@@ -1,8 +1,10 @@
-//! What each task of a new deployment gets from a checkpoint, and which tasks are not deployed at all.
+//! What each task of a new deployment gets from a checkpoint, and which tasks are not deployed at
+//! all.
 //!
-//! FLIP-147, failover and recovery: only tasks that had not finished are restarted. A task is left out iff the checkpoint
-//! records it as finished and nothing that is deployed would feed it; the channels from it are *born ended*. Within
-//! one parallelism, state goes to the subtask that had it; otherwise keyed state goes by key group and lists are dealt out.
+//! FLIP-147, failover and recovery: only tasks that had not finished are restarted. A task is left
+//! out iff the checkpoint records it as finished and nothing that is deployed would feed it; the
+//! channels from it are *born ended*. Within one parallelism, state goes to the subtask that had
+//! it; otherwise keyed state goes by key group and lists are dealt out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,7 +31,8 @@ pub struct KeyedSource<S> {
 pub enum ListSource<S> {
     /// What the subtask itself had.
     Own(Option<S>),
-    /// The elements of all `sources`, counted through in order: those whose number is `index` modulo `of`.
+    /// The elements of all `sources`, counted through in order: those whose number is `index`
+    /// modulo `of`.
     Dealt {
         /// In the order of the old subtasks.
         sources: Vec<S>,
@@ -45,8 +48,8 @@ pub enum ListSource<S> {
 pub enum InFlightSource<S> {
     /// What the subtask itself had, channel by channel.
     Own(Option<S>),
-    /// The parallelism of the vertex or of one that feeds it has changed: what all old subtasks had, by
-    /// index. Each record is taken by the subtask that its edge assigns it to.
+    /// The parallelism of the vertex or of one that feeds it has changed: what all old subtasks
+    /// had, by index. Each record is taken by the subtask that its edge assigns it to.
     Rescaled(Vec<(u32, S)>),
 }
 
@@ -66,13 +69,14 @@ pub struct OperatorRestore<S> {
 /// What one task gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRestore<S> {
-    /// Its operators had finished: they get their state and their completion notice, but neither timers nor
-    /// `end_input` nor `finish`; the task sends MAX watermark and end of data and leaves.
+    /// Its operators had finished: they get their state and their completion notice, but neither
+    /// timers nor `end_input` nor `finish`; the task sends MAX watermark and end of data and
+    /// leaves.
     pub operators_finished: bool,
     /// Inputs whose end the head operator has seen; not told again.
     pub ended_inputs: Vec<u32>,
-    /// Channels of producers that are left out: after its recovered records each yields MAX watermark, end of data and
-    /// end of partition by itself.
+    /// Channels of producers that are left out: after its recovered records each yields MAX
+    /// watermark, end of data and end of partition by itself.
     pub born_ended: Vec<ChannelIndex>,
     /// Records in flight towards it.
     pub in_flight: InFlightSource<S>,
@@ -97,8 +101,8 @@ pub struct Restoration<S> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Records are in flight on an edge that can't hand them to other subtasks, and the edge or the parallelism or
-    /// max parallelism at one of its ends has changed.
+    /// Records are in flight on an edge that can't hand them to other subtasks, and the edge or the
+    /// parallelism or max parallelism at one of its ends has changed.
     PinnedEdge {
         /// The head of the producing chain.
         from: String,
@@ -121,7 +125,8 @@ impl fmt::Display for RestoreError {
         match self {
             Self::PinnedEdge { from, to } => write!(
                 f,
-                "records are in flight from '{from}' to '{to}': the parallelism at both ends must stay as it was"
+                "records are in flight from '{from}' to '{to}': \
+                 the parallelism at both ends must stay as it was"
             ),
             Self::MaxParallelism { operator, was, is } => write!(
                 f,
@@ -149,8 +154,8 @@ pub fn key_groups(index: u32, parallelism: u32, max_parallelism: u32) -> Range<u
 }
 
 impl<S: StateSummary> Restoration<S> {
-    /// Assigns what `metadata` records to the tasks of `topology`. Whether the graph may be restored at all is
-    /// [`legality`](super::legality)'s business.
+    /// Assigns what `metadata` records to the tasks of `topology`. Whether the graph may be
+    /// restored at all is [`legality`](super::legality)'s business.
     ///
     /// # Errors
     /// If keyed state, or records in flight, don't fit.
@@ -306,7 +311,8 @@ impl<'a, S: StateSummary> OldVertex<'a, S> {
             let own = self.own(head, index).and_then(SubtaskEntry::state);
             return own.map(|state| state.ended_inputs.clone()).unwrap_or_default();
         }
-        // An input has ended for a new subtask if it had for every old one; one without entry had seen no end.
+        // An input has ended for a new subtask if it had for every old one; one without entry had
+        // seen no end.
         let finished = |entry: &SubtaskEntry<S>| entry.state().is_none();
         let known = head.entries().count();
         let all_known = u32::try_from(known).is_ok_and(|known| known == head.parallelism);
@@ -410,7 +416,8 @@ fn with<S: StateSummary>(
         .filter(move |(_, state)| holds(state.kinds()))
 }
 
-/// Broadcast state for a subtask that has none of its own: of a running subtask if there is one, in turn.
+/// Broadcast state for a subtask that has none of its own: of a running subtask if there is one, in
+/// turn.
 fn donor<S: StateSummary>(entry: &OperatorEntry<S>, index: u32) -> Option<&S> {
     let is_running = |old: u32| matches!(entry.entry(old), Some(SubtaskEntry::Running(_)));
     let donors: Vec<_> = with(entry, |kinds| kinds.broadcast).collect();

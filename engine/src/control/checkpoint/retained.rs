@@ -1,7 +1,7 @@
 //! Which completed checkpoints are kept.
 //!
-//! Invariants: ids increase; the newest is never discarded, a savepoint never, and neither is the one from which tasks
-//! are being restored.
+//! Invariants: ids increase; the newest is never discarded, a savepoint never, and neither is the
+//! one from which tasks are being restored.
 
 use crate::id::CheckpointId;
 
@@ -21,7 +21,8 @@ pub struct Retained {
 }
 
 impl Retained {
-    /// Keeps the newest `count_max` (at least 1), beginning with the checkpoints found in the store.
+    /// Keeps the newest `count_max` (at least 1), beginning with the checkpoints found in the
+    /// store.
     pub fn new(count_max: usize, mut found: Vec<CheckpointId>) -> Self {
         found.sort_unstable();
         let completed = found.into_iter().map(|id| Completed { id, is_savepoint: false }).collect();

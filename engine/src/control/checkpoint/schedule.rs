@@ -1,7 +1,8 @@
 //! When the interval asks for the next checkpoint.
 //!
-//! Fixed rate: each planned time is the previous one plus the interval, however late the previous was served;
-//! missed ones are skipped. The first is a random time after the start, so that jobs don't move in step.
+//! Fixed rate: each planned time is the previous one plus the interval, however late the previous
+//! was served; missed ones are skipped. The first is a random time after the start, so that jobs
+//! don't move in step.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The coordinator from request to trigger.
 //!
-//! The id is durable first; then plan and pending checkpoint are made in one step, so no finish permit can be granted in
-//! between. A plan that fails uses up no id.
+//! The id is durable first; then plan and pending checkpoint are made in one step, so no finish
+//! permit can be granted in between. A plan that fails uses up no id.
 
 use super::coordinator::Coordinator;
 use super::decider::{Decision, Load};

@@ -1,8 +1,8 @@
 //! Stopping a job with a savepoint.
 //!
-//! `Idle → Saving → Terminating → Ended`, or back to `Idle` if there is no savepoint. The states of tasks are looked at
-//! only after the savepoint's outcome is known, whatever order the reports come in; a task that failed meanwhile
-//! then means that side effects of the savepoint are pending.
+//! `Idle → Saving → Terminating → Ended`, or back to `Idle` if there is no savepoint. The states of
+//! tasks are looked at only after the savepoint's outcome is known, whatever order the reports come
+//! in; a task that failed meanwhile then means that side effects of the savepoint are pending.
 
 use super::message::StopOutcome;
 use super::request::RequestId;
@@ -57,7 +57,8 @@ impl Stop {
         }
     }
 
-    /// The job is cancelled: whom to tell what, if a savepoint is complete and tasks are still leaving.
+    /// The job is cancelled: whom to tell what, if a savepoint is complete and tasks are still
+    /// leaving.
     pub fn cancel(&mut self) -> Option<(RequestId, StopOutcome)> {
         let Self::Terminating { request, savepoint } = *self else { return None };
         *self = Self::Ended;

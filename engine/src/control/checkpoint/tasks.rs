@@ -1,8 +1,9 @@
-//! What the coordinator knows of every task: its current attempt, its state, and what it said about its end.
+//! What the coordinator knows of every task: its current attempt, its state, and what it said about
+//! its end.
 //!
-//! Invariant: a task counts as finished from the moment its finish permit is granted, or when it was left out
-//! of a restore; a failure or a new attempt takes that back. Only *finished* counts as finished: failed and
-//! cancelled tasks make a plan impossible.
+//! Invariant: a task counts as finished from the moment its finish permit is granted, or when it
+//! was left out of a restore; a failure or a new attempt takes that back. Only *finished* counts as
+//! finished: failed and cancelled tasks make a plan impossible.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +92,8 @@ impl Tasks {
         self.0.get_mut(&id.subtask).filter(|task| task.attempt == Some(id.attempt))
     }
 
-    /// Takes note of a state a worker reported; a first report brings the attempt. False if it is stale.
+    /// Takes note of a state a worker reported; a first report brings the attempt. False if it is
+    /// stale.
     pub fn report(&mut self, id: AttemptId, state: TaskState) -> bool {
         let Some(task) = self.0.get_mut(&id.subtask) else { return false };
         match task.attempt {

@@ -1,8 +1,9 @@
-//! The execution graph as the coordinator needs it: vertices, edges, and which subtask reads from which.
+//! The execution graph as the coordinator needs it: vertices, edges, and which subtask reads from
+//! which.
 //!
 //! A value: built once a job and never changed. Edges go forward only (checked on construction), so
-//! `in_order` lists every vertex after all of its predecessors. Used by the plan, the metadata, the final
-//! checkpoint and restore.
+//! `in_order` lists every vertex after all of its predecessors. Used by the plan, the metadata, the
+//! final checkpoint and restore.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -49,7 +50,8 @@ pub struct Edge {
     pub to: VertexId,
     /// Who feeds whom.
     pub kind: EdgeKind,
-    /// The consumer starts only when the producer is done; such a job can't be stopped with a savepoint.
+    /// The consumer starts only when the producer is done; such a job can't be stopped with a
+    /// savepoint.
     pub is_blocking: bool,
 }
 

@@ -100,8 +100,8 @@ fn a_completed_checkpoint_from_before_the_end_releases_nobody() {
     assert_eq!(triggers(&rig.stored(1)), [(2, task(0, 0))]);
 }
 
-/// Source, then `stages` tasks that emit on commit and hold back their end of data until then, then a sink that commits.
-/// Returns how many checkpoints it takes to end.
+/// Source, then `stages` tasks that emit on commit and hold back their end of data until then, then
+/// a sink that commits. Returns how many checkpoints it takes to end.
 fn run_commit_stages(stages: u32) -> u64 {
     let last = stages + 1;
     let edges: Vec<_> = (0..last).map(|from| (from, from + 1, AllToAll)).collect();
@@ -178,7 +178,8 @@ fn p03_a_branch_that_has_ended_holds_up_no_checkpoint_of_the_other() {
     rig.now = Timestamp::from_millis(500);
     rig.checkpoint();
     let done = rig.pending()[0];
-    // The bounded branch ends while a checkpoint waits for it: it acknowledges, and only then may leave.
+    // The bounded branch ends while a checkpoint waits for it: it acknowledges, and only then may
+    // leave.
     rig.end(task(0, 0));
     rig.end(task(1, 0));
     assert_eq!(grants(&rig.finish(task(0, 0))), []);

@@ -1,7 +1,8 @@
-//! CC-04: whatever the order of finishing, triggering and acknowledging, no checkpoint fails since a task finished.
+//! CC-04: whatever the order of finishing, triggering and acknowledging, no checkpoint fails since
+//! a task finished.
 //!
-//! A small world of tasks that pass barriers along channels. All messages between one task and the coordinator are in order,
-//! everything else happens in any order. Tasks leave as soon as they may.
+//! A small world of tasks that pass barriers along channels. All messages between one task and the
+//! coordinator are in order, everything else happens in any order. Tasks leave as soon as they may.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,5 @@
-//! K: faults that other engines had, and P: reports of their users, each as the rule that prevents it here.
+//! K: faults that other engines had, and P: reports of their users, each as the rule that prevents
+//! it here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,7 +54,8 @@ fn k04_a_savepoint_survives_tasks_that_end_while_it_is_triggered() {
     assert_eq!(outcomes(&out), [Outcome::Completed { checkpoint: id(1) }]);
 }
 
-/// A trigger for a task that was gone was acknowledged by its worker, and the checkpoint hung until its timeout.
+/// A trigger for a task that was gone was acknowledged by its worker, and the checkpoint hung until
+/// its timeout.
 #[test]
 fn k05_a_declined_trigger_ends_the_checkpoint_without_any_time_passing() {
     let mut rig = Rig::default(pair());
@@ -73,7 +75,8 @@ fn k06_the_first_failed_trigger_aborts() {
     assert_eq!(rig.decline_for(1, task(0, 1), FailureReason::TaskCheckpointFailure), []);
 }
 
-/// Duplicates after a failed stop: the job restarted from its last checkpoint after parts of the savepoint were committed.
+/// Duplicates after a failed stop: the job restarted from its last checkpoint after parts of the
+/// savepoint were committed.
 #[test]
 fn k12_after_the_stop_savepoint_no_failure_allows_a_restart() {
     let mut rig = Rig::default(pair());
@@ -86,7 +89,8 @@ fn k12_after_the_stop_savepoint_no_failure_allows_a_restart() {
     assert_eq!(job_failures(&rig.state(task(1, 0), TaskState::Failed)), [] as [bool; 0]);
 }
 
-/// Finalization took the state of an operator's half on the control thread of a finished vertex for an error.
+/// Finalization took the state of an operator's half on the control thread of a finished vertex for
+/// an error.
 #[test]
 fn k14_coordinator_state_of_a_finished_vertex_is_no_error() {
     let mut rig = Rig::default(topology(&[1, 1], &[]));
