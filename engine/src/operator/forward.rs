@@ -8,9 +8,9 @@ use super::exchange::Exchange;
 use super::head::{Driven, Head, HeadInput, Taken};
 use super::{Build, Chain, Op, Signal, Stage};
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
-use crate::record::codec::Frames;
+use crate::record::codec::{Frames, check_frames};
 use crate::record::{Data, Feed};
 use crate::sink::Readiness;
 
@@ -71,5 +71,10 @@ impl<T: Data, D: Op<T>> HeadInput for Forward<T, D> {
         let mut records = 0;
         self.down.batch(ForwardFeed { frames: &mut frames, limit, records: &mut records });
         Taken { next: frames.offset(), records }
+    }
+
+    fn check(&self, frames: &[u8]) -> Result<()> {
+        check_frames::<T>(frames)
+            .map_err(|bad| Error::new(ErrorKind::Checkpoint, format!("a buffer in flight: {bad}")))
     }
 }

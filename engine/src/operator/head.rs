@@ -6,6 +6,7 @@ use super::op::Signal;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::ChannelIndex;
+use crate::record::key_group::KeyGroupRange;
 use crate::sink::Readiness;
 use crate::source::Poll;
 
@@ -69,6 +70,18 @@ pub trait HeadInput: Driven {
     fn proceed(&mut self, _now: Timestamp) -> Result<bool> {
         Ok(false)
     }
+
+    /// Of frames that another subtask's channel held, those whose key groups are in `range`: for in-flight records of a checkpoint
+    /// that is restored with another parallelism. `None` if the edge's records have no owner.
+    fn route(&self, _frames: &[u8], _range: KeyGroupRange) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Checks untrusted frames.
+    ///
+    /// # Errors
+    /// They are not whole frames of the input's record type.
+    fn check(&self, frames: &[u8]) -> Result<()>;
 
     /// The next processing-time timer.
     fn deadline(&self) -> Option<Timestamp> {

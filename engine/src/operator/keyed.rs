@@ -12,10 +12,11 @@ use super::head::{Driven, Head, HeadInput, Taken};
 use super::key::KeyFn;
 use super::{Build, Chain, Op, Signal, Stage};
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
-use crate::record::codec::{Frames, prefix, read_frame};
+use crate::record::codec::{Frames, check_frames, prefix, read_frame};
 use crate::record::key::hash;
+use crate::record::key_group::{KeyGroupRange, KeyGroups};
 use crate::record::{Data, Feed, Key};
 use crate::sink::Readiness;
 
@@ -107,8 +108,14 @@ impl<T: Data, F: KeyFn<T>, L: KeyedLogic<F::Key, T>> Chain for Keyed<T, F, L> {
 
     fn attach<D: Op<L::Out>>(self, down: D, build: &mut Build) -> Result<()> {
         let logic = self.logic.make(build)?;
-        let scan = Scan::default();
-        let input = Box::new(KeyedHead { key: self.key, logic, down, scan, of: PhantomData });
+        let input = Box::new(KeyedHead {
+            key: self.key,
+            logic,
+            down,
+            scan: Scan::default(),
+            key_groups: build.key_groups,
+            of: PhantomData,
+        });
         build.heads.push(Head::Gate { edge: self.edge, input });
         Ok(())
     }
@@ -126,6 +133,7 @@ pub struct KeyedHead<T, F, L, D> {
     logic: L,
     down: D,
     scan: Scan,
+    key_groups: KeyGroups,
     of: PhantomData<fn() -> T>,
 }
 
@@ -249,6 +257,25 @@ where
 
     fn proceed(&mut self, now: Timestamp) -> Result<bool> {
         self.logic.proceed(now, &mut self.down)
+    }
+
+    fn route(&self, bytes: &[u8], range: KeyGroupRange) -> Option<Vec<u8>> {
+        let mut owned = Vec::new();
+        let mut frames = Frames::<T>::new(bytes, 0);
+        let mut at = 0;
+        while let Some((frame, carried)) = frames.next_hashed() {
+            let hash = carried.unwrap_or_else(|| self.key.with(frame.read(), hash::<F::Key>));
+            if range.contains(self.key_groups.of(hash)) {
+                owned.extend_from_slice(&bytes[at..frames.offset()]);
+            }
+            at = frames.offset();
+        }
+        Some(owned)
+    }
+
+    fn check(&self, frames: &[u8]) -> Result<()> {
+        check_frames::<T>(frames)
+            .map_err(|bad| Error::new(ErrorKind::Checkpoint, format!("a buffer in flight: {bad}")))
     }
 
     fn deadline(&self) -> Option<Timestamp> {

@@ -782,6 +782,23 @@ pub(crate) fn check_frame<T: Data>(bytes: &[u8]) -> Result<usize, BadFrame> {
     if n <= bytes.len() { Ok(n) } else { Err(BadFrame::Short) }
 }
 
+/// Checks that untrusted bytes are whole frames of a channel, with their hashes if the type carries them.
+///
+/// # Errors
+/// As [`Codec::check`].
+pub(crate) fn check_frames<T: Data>(bytes: &[u8]) -> Result<(), BadFrame> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let frame = bytes.get(at + prefix::<T>()..).ok_or(BadFrame::Short)?;
+        let n = prefix::<T>() + check_frame::<T>(frame)?;
+        if n == 0 {
+            return Err(BadFrame::Short);
+        }
+        at += n;
+    }
+    Ok(())
+}
+
 /// Reads one checked frame: `bytes` begins with a frame that `append` of the same type made or `check_frame` passed.
 #[inline(always)]
 pub(crate) fn read_frame<T: Data>(bytes: &[u8]) -> T::Ref<'_> {

@@ -13,12 +13,14 @@ use tidegate_netstack::pool::PoolOptions;
 
 use super::clock::Clock;
 use super::deployment::{Deployment, Input as ChannelInput};
+use super::in_flight::InFlight;
 use super::parts::RuntimeOptions;
 use super::restarts::Restarts;
 use super::restore::{self, Handle};
 use super::snapshot_io::{IoRequest, StoredTask, wall_of};
 use super::status::{CHECKPOINTS_MAX, CheckpointStats, JobState, Shared};
 use super::worker::{Command, Mailbox};
+use crate::barrier::Guarantee;
 use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointOptions as BarrierOptions;
 use crate::channel::partition::PartitionOptions;
@@ -28,18 +30,21 @@ use crate::control::checkpoint::failure::FailureReason;
 use crate::control::checkpoint::message::{
     Ack, AckMetrics, Fact, Input, Outcome, Output, Restored,
 };
-use crate::control::checkpoint::options::{Alignment, CheckpointOptions, SnapshotKind};
+use crate::control::checkpoint::options::{
+    Alignment, CheckpointMode, CheckpointOptions, SnapshotKind,
+};
 use crate::control::checkpoint::request::RequestId;
 use crate::control::checkpoint::restore::{Restoration, TaskRestore};
 use crate::control::checkpoint::tasks::TaskState;
 use crate::control::checkpoint::topology::{self, Topology};
 use crate::control::checkpoint::{legality, metadata::Contributions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{ExecutionGraph, VertexPlan};
+use crate::graph::{EdgePlan, ExecutionGraph, VertexPlan};
 use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId, VertexId, WorkerIndex};
 use crate::metrics::TaskMetrics;
 use crate::operator::EdgeKind;
 use crate::source::Split;
+use crate::state::manifest::ChannelMeta;
 use crate::state::part::RestoredState;
 use crate::state::snapshots::{Snapshots, Survey};
 use crate::task::{Mail, Report, ReportKind};
@@ -377,10 +382,16 @@ impl Control {
             }
             Request::Stop => {
                 self.is_stopping = true;
-                if let Phase::Running = self.phase {
+                if !matches!(self.phase, Phase::Running) {
+                    // Asked for again when the job runs.
+                } else if self.options.checkpointed {
+                    let request = RequestId(self.next_request);
+                    self.next_request += 1;
+                    self.decide(Input::Stop { request, is_drain: false });
+                } else {
                     for (subtask, task) in &self.tasks {
                         if !self.vertices[subtask.vertex.0 as usize].sources.is_empty() {
-                            let mail = Mail::Stop { drain: false };
+                            let mail = Mail::Stop { drain: true };
                             self.workers[task.worker].post(Command::Mail(task.attempt, mail));
                         }
                     }
@@ -452,32 +463,57 @@ impl Control {
     }
 
     fn stored(&mut self, stored: StoredTask) {
-        let StoredTask { attempt, checkpoint, operators, operators_finished, alignment, bytes } =
-            stored;
+        let StoredTask {
+            attempt,
+            checkpoint,
+            operators,
+            channels,
+            persisted_bytes,
+            operators_finished,
+            ended_inputs,
+            alignment,
+            bytes,
+        } = stored;
         if let Some((_, longest, total)) = self.triggered.get_mut(&checkpoint) {
             *longest = alignment.max(*longest);
-            *total += bytes;
+            *total += bytes + persisted_bytes;
         }
         let vertex = &self.vertices[attempt.subtask.vertex.0 as usize];
         let mut by_name = operators;
         let operators: Vec<_> = vertex
             .names
             .iter()
-            .map(|name| by_name.remove(name.as_str()).map(|parts| Handle(Arc::new(parts))))
+            .map(|name| by_name.remove(name.as_str()).map(Handle::of_parts))
             .collect();
         let holds_uncommitted = operators.iter().flatten().any(|handle| {
-            handle.0.iter().any(|part| {
+            handle.parts.iter().any(|part| {
                 part.kind == crate::state::manifest::StateKind::Committables
                     && !is_empty_list(&part.data)
             })
         });
+        let pinned_inputs = self.pinned_inputs(attempt.subtask.vertex, &channels);
         self.decide(Input::Ack(Ack {
+            channels: (!channels.is_empty()).then(|| Handle::of_channels(channels)),
+            pinned_inputs,
+            ended_inputs,
             operators_finished,
             holds_uncommitted,
             operators,
-            metrics: AckMetrics { alignment, ..AckMetrics::default() },
+            metrics: AckMetrics { alignment, persisted_bytes, ..AckMetrics::default() },
             ..Ack::empty(checkpoint, attempt)
         }));
+    }
+
+    /// Gates on which bytes were captured that no other subtask could take.
+    fn pinned_inputs(&self, vertex: VertexId, channels: &[ChannelMeta]) -> Vec<u32> {
+        let gates = self.graph.edges.iter().filter(|edge| edge.to == vertex);
+        let is_pinned = |edge: &EdgePlan| {
+            edge.kind != EdgeKind::Keyed
+                && channels
+                    .iter()
+                    .any(|channel| channel.gate == edge.edge as u32 && channel.count > 0)
+        };
+        (0..).zip(gates).filter(|(_, edge)| is_pinned(edge)).map(|(gate, _)| gate).collect()
     }
 
     fn decline(&mut self, task: AttemptId, checkpoint: CheckpointId, reason: FailureReason) {
@@ -584,9 +620,6 @@ impl Control {
                 });
             }
             Fact::Failed { checkpoint, reason, unacknowledged, .. } => {
-                if let Some(checkpoint) = checkpoint {
-                    self.ask_io(IoRequest::Discard(checkpoint));
-                }
                 let cause = checkpoint.and_then(|id| self.failure_causes.get(&id).cloned());
                 let who: Vec<String> =
                     unacknowledged.iter().map(|entry| entry.task.to_string()).collect();
@@ -720,7 +753,14 @@ impl Control {
             };
             let counters = Arc::new(TaskMetrics::default());
             metrics.insert(subtask, counters.clone());
-            deployments.insert(subtask, self.deployment(subtask, attempt, restored, counters));
+            let mut deployment = self.deployment(subtask, attempt, restored, counters);
+            if let Some((restoration, reader)) = &restoration {
+                let task = &restoration.tasks[&subtask];
+                deployment.operators_finished = task.operators_finished;
+                deployment.ended_inputs = task.ended_inputs.clone();
+                deployment.in_flight = InFlight::of(&task.in_flight, reader);
+            }
+            deployments.insert(subtask, deployment);
         }
         self.connect(&mut deployments);
         self.tasks = subtasks
@@ -783,6 +823,15 @@ impl Control {
             outputs: BTreeMap::new(),
             inputs: BTreeMap::new(),
             restored: Arc::new(restored),
+            in_flight: InFlight::default(),
+            operators_finished: false,
+            ended_inputs: Vec::new(),
+            guarantee: match self.options.coordinator.mode {
+                CheckpointMode::AtLeastOnce => Guarantee::AtLeastOnce,
+                CheckpointMode::ExactlyOnce | CheckpointMode::ExactlyOnceUnaligned { .. } => {
+                    Guarantee::ExactlyOnce
+                }
+            },
             splits,
             checkpointed: self.options.checkpointed,
             drain_hold: self.options.drain_hold,
@@ -806,9 +855,9 @@ impl Control {
                         let lane = self.lane_options(consumers, producer, consumer);
                         let (tx, rx) = lane::channel(lane);
                         lanes.push(tx);
-                        ChannelInput::Lane(rx)
+                        ChannelInput { producer: from, consumer: Some(rx) }
                     } else {
-                        ChannelInput::BornEnded
+                        ChannelInput { producer: from, consumer: None }
                     };
                     if let Some(deployment) = deployments.get_mut(&consumer) {
                         deployment.inputs.entry(edge.edge).or_default().push(input);

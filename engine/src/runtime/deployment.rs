@@ -1,11 +1,13 @@
 //! One attempt of one subtask on its way to its worker, and how the worker makes the task of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_netstack::lane::{Consumer, Producer};
 
+use super::in_flight::InFlight;
+use crate::barrier::Guarantee;
 use crate::channel::event::Event;
 use crate::channel::input::InputChannel;
 use crate::channel::partition::{PartitionOptions, ResultPartition};
@@ -22,11 +24,11 @@ use crate::task::{Task, TaskInput, TaskOptions};
 
 /// One input channel.
 #[derive(Debug)]
-pub(super) enum Input {
-    /// The consuming end of a lane.
-    Lane(Consumer<Event>),
-    /// Its producer is left out of the restart.
-    BornEnded,
+pub(super) struct Input {
+    /// The producing subtask's index.
+    pub(super) producer: u32,
+    /// The consuming end of a lane; none if the producer is left out of the restart.
+    pub(super) consumer: Option<Consumer<Event>>,
 }
 
 /// What a worker needs to make a task.
@@ -38,6 +40,10 @@ pub(super) struct Deployment {
     pub(super) outputs: BTreeMap<usize, (Vec<Producer<Event>>, PartitionOptions)>,
     pub(super) inputs: BTreeMap<usize, Vec<Input>>,
     pub(super) restored: Arc<RestoredState>,
+    pub(super) in_flight: InFlight,
+    pub(super) operators_finished: bool,
+    pub(super) ended_inputs: Vec<u32>,
+    pub(super) guarantee: Guarantee,
     pub(super) splits: BTreeMap<String, Vec<Split>>,
     pub(super) checkpointed: bool,
     pub(super) drain_hold: bool,
@@ -51,7 +57,8 @@ const WATERMARK_INTERVAL: Duration = Duration::from_millis(50);
 impl Deployment {
     /// Makes the task, restoring its state.
     pub(super) fn build(self) -> Result<Task> {
-        let Self { attempt, vertex, mut inputs, .. } = self;
+        let Self { attempt, vertex, mut inputs, in_flight, .. } = self;
+        let has_outputs = !self.outputs.is_empty();
         let outputs = self
             .outputs
             .into_iter()
@@ -68,6 +75,7 @@ impl Deployment {
             self.metrics.clone(),
         );
         vertex.attach(&mut build)?;
+        let key_range = build.key_range();
         let mut task_inputs = Vec::new();
         for (head, made) in build.heads.iter().enumerate() {
             if let Head::Source(_) = made {
@@ -84,20 +92,24 @@ impl Deployment {
                 let consumers = inputs.remove(edge).ok_or_else(|| {
                     Error::new(ErrorKind::Internal, format!("edge {edge} has no channels"))
                 })?;
-                task_inputs.extend(consumers.into_iter().map(|input| TaskInput::Channel {
-                    head,
-                    channel: match input {
-                        Input::Lane(consumer) => InputChannel::new(consumer, VecDeque::new()),
-                        Input::BornEnded => InputChannel::born_ended(VecDeque::new()),
-                    },
-                }));
+                let count = consumers.len();
+                for Input { producer, consumer } in consumers {
+                    let recovered =
+                        in_flight.recover(*edge, producer, count, made, key_range)?;
+                    let channel = InputChannel::new(*edge, producer, consumer, recovered);
+                    task_inputs.push(TaskInput::Channel { head, channel });
+                }
             }
         }
         let options = TaskOptions {
             attempt,
             name: vertex.name.clone(),
             checkpointed: self.checkpointed,
+            guarantee: self.guarantee,
             has_state: vertex.has_state,
+            has_outputs,
+            operators_finished: self.operators_finished,
+            ended_inputs: self.ended_inputs,
             drain_hold: self.drain_hold,
             restored,
             watermark_interval: WATERMARK_INTERVAL,

@@ -7,6 +7,7 @@ mod clock;
 mod control;
 mod deployment;
 mod idle;
+mod in_flight;
 mod parts;
 mod restarts;
 mod restore;

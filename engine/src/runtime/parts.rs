@@ -73,7 +73,7 @@ enum Run {
     /// Stepped by the host.
     Stepped(Box<Stepped>),
     /// On threads.
-    Threads { control: JoinHandle<Result<()>>, workers: Vec<JoinHandle<()>> },
+    Threads { control: JoinHandle<Result<()>>, io: JoinHandle<()>, workers: Vec<JoinHandle<()>> },
     /// Neither any more.
     Over,
 }
@@ -151,7 +151,7 @@ impl Parts {
             random,
         })?;
         control.start(restore);
-        let io = SnapshotIo::new(snapshots, control_sender.clone());
+        let io = SnapshotIo::new(snapshots, control_sender.clone(), shared.spilled().clone());
         let run = Run::Ready(Box::new(Ready { control, io, requests, workers }));
         let parts = Self {
             clock,
@@ -218,7 +218,7 @@ impl Parts {
                 .map_err(no_thread)?;
             threads.push(thread);
         }
-        std::thread::Builder::new()
+        let io = std::thread::Builder::new()
             .name("tidegate-io".into())
             .spawn(move || while requests.recv().is_ok_and(|request| io.handle(request)) {})
             .map_err(no_thread)?;
@@ -235,7 +235,7 @@ impl Parts {
                 outcome
             })
             .map_err(no_thread)?;
-        self.run = Run::Threads { control, workers: threads };
+        self.run = Run::Threads { control, io, workers: threads };
         Ok(())
     }
 
@@ -266,12 +266,12 @@ impl Parts {
     /// Waits for the threads to end. The control thread's outcome.
     pub fn join(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.run, Run::Over) {
-            Run::Threads { control, workers } => {
+            Run::Threads { control, io, workers } => {
                 let outcome = control.join().unwrap_or_else(|_| {
                     Err(Error::new(ErrorKind::Internal, "the control thread panicked"))
                 });
-                for worker in workers {
-                    let _ = worker.join();
+                for thread in workers.into_iter().chain([io]) {
+                    let _ = thread.join();
                 }
                 outcome
             }

@@ -1,6 +1,6 @@
 //! Between the coordinator's metadata and what lies in the store: manifests made of the one, restored state of the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::clock::EpochMillis;
@@ -14,10 +14,10 @@ use crate::control::checkpoint::restore::{ListSource, TaskRestore};
 use crate::control::checkpoint::topology::Topology;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
-use crate::id::{CheckpointId, KeyGroup};
+use crate::id::{CheckpointId, KeyGroup, VertexId};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::manifest::{
-    CheckpointMeta, EdgeMeta, OperatorMeta, OperatorState, SnapshotKind, StateData, StateKind,
+    ChannelMeta, CheckpointMeta, EdgeMeta, OperatorMeta, OperatorState, SnapshotKind, StateData, StateKind,
     StatePart, SubtaskMeta, SubtaskState, VertexMeta,
 };
 use crate::state::part::{
@@ -27,12 +27,27 @@ use crate::state::snapshots::SnapshotReader;
 
 /// The state of one operator in one subtask, as stored: the handle that the coordinator passes around.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Handle(pub(super) Arc<Vec<StatePart>>);
+pub(super) struct Handle {
+    /// The operator's state.
+    pub(super) parts: Arc<Vec<StatePart>>,
+    /// With the head operator: what was in flight towards the subtask.
+    pub(super) channels: Arc<Vec<ChannelMeta>>,
+}
+
+impl Handle {
+    pub(super) fn of_parts(parts: Vec<StatePart>) -> Self {
+        Self { parts: Arc::new(parts), channels: Arc::default() }
+    }
+
+    pub(super) fn of_channels(channels: Vec<ChannelMeta>) -> Self {
+        Self { parts: Arc::default(), channels: Arc::new(channels) }
+    }
+}
 
 impl StateSummary for Handle {
     fn kinds(&self) -> StateKinds {
         let mut kinds = StateKinds::default();
-        for part in self.0.iter() {
+        for part in self.parts.iter() {
             match part.kind {
                 StateKind::Keyed { .. } | StateKind::Timers { .. } => kinds.keyed = true,
                 StateKind::List | StateKind::Committables | StateKind::Position => {
@@ -47,8 +62,8 @@ impl StateSummary for Handle {
 
     fn union_part(&self) -> Option<Self> {
         let parts: Vec<StatePart> =
-            self.0.iter().filter(|part| part.kind == StateKind::Union).cloned().collect();
-        (!parts.is_empty()).then(|| Self(Arc::new(parts)))
+            self.parts.iter().filter(|part| part.kind == StateKind::Union).cloned().collect();
+        (!parts.is_empty()).then(|| Self::of_parts(parts))
     }
 }
 
@@ -103,7 +118,7 @@ pub(super) fn manifest(
             from: edge.from,
             to: edge.to,
             gate: edge.edge as u32,
-            captured_bytes: 0,
+            captured_bytes: captured_bytes(metadata, edge.edge),
             is_reroutable: edge.kind == crate::operator::EdgeKind::Keyed,
         })
         .collect();
@@ -125,6 +140,27 @@ pub(super) fn manifest(
     }
 }
 
+/// Bytes in flight on an edge.
+fn captured_bytes(metadata: &Metadata<Handle>, edge: usize) -> u64 {
+    let mut bytes = 0;
+    for operator in metadata.operators.values() {
+        let Progress::Subtasks { entries, .. } = &operator.progress else { continue };
+        for entry in entries.values() {
+            let (SubtaskEntry::Running(state) | SubtaskEntry::OperatorsFinished(state)) = entry
+            else {
+                continue;
+            };
+            let channels = state.channels.iter().flat_map(|handle| handle.channels.iter());
+            for channel in channels.filter(|channel| channel.gate == edge as u32) {
+                if let StateData::Blocks(runs) = &channel.data {
+                    bytes += runs.iter().map(|run| run.length).sum::<u64>();
+                }
+            }
+        }
+    }
+    bytes
+}
+
 fn operator_state(
     entry: Option<&OperatorEntry<Handle>>,
     parallelism: u32,
@@ -135,7 +171,7 @@ fn operator_state(
         Progress::FullyFinished => OperatorState::FullyFinished { parallelism, max_parallelism },
         Progress::Subtasks { entries, .. } => {
             let parts = |state: &EntryState<Handle>| {
-                state.state.as_ref().map_or_else(Vec::new, |handle| handle.0.to_vec())
+                state.state.as_ref().map_or_else(Vec::new, |handle| handle.parts.to_vec())
             };
             let subtasks = (0..parallelism)
                 .map(|index| match entries.get(&index) {
@@ -145,7 +181,7 @@ fn operator_state(
                         SubtaskState::OperatorsFinished(parts(state))
                     }
                     Some(SubtaskEntry::Finished { union }) => SubtaskState::Finished {
-                        union: union.as_ref().map_or_else(Vec::new, |handle| handle.0.to_vec()),
+                        union: union.as_ref().map_or_else(Vec::new, |handle| handle.parts.to_vec()),
                     },
                 })
                 .collect();
@@ -161,6 +197,9 @@ fn subtask_meta(head: Option<&OperatorEntry<Handle>>, index: u32) -> SubtaskMeta
             entries.get(&index)
     {
         meta.ended_inputs = state.ended_inputs.clone();
+        if let Some(handle) = &state.channels {
+            meta.channels = handle.channels.to_vec();
+        }
     }
     meta
 }
@@ -177,13 +216,14 @@ pub(super) fn metadata(meta: &CheckpointMeta) -> Metadata<Handle> {
                 OperatorState::FullyFinished { .. } => Progress::FullyFinished,
                 OperatorState::Subtasks(subtasks) => {
                     let entry = |(index, subtask): (usize, &SubtaskState)| {
-                        let ended = match vertex.subtasks.get(index) {
-                            Some(subtask) if place == 0 => subtask.ended_inputs.clone(),
-                            Some(_) | None => Vec::new(),
-                        };
+                        let head = vertex.subtasks.get(index).filter(|_| place == 0);
+                        let ended =
+                            head.map_or_else(Vec::new, |subtask| subtask.ended_inputs.clone());
                         let state = |parts: &Vec<StatePart>| EntryState {
-                            state: (!parts.is_empty()).then(|| Handle(Arc::new(parts.clone()))),
-                            channels: None,
+                            state: (!parts.is_empty()).then(|| Handle::of_parts(parts.clone())),
+                            channels: head
+                                .filter(|subtask| !subtask.channels.is_empty())
+                                .map(|subtask| Handle::of_channels(subtask.channels.clone())),
                             ended_inputs: ended.clone(),
                             reference: meta.id,
                         };
@@ -193,7 +233,7 @@ pub(super) fn metadata(meta: &CheckpointMeta) -> Metadata<Handle> {
                                 SubtaskEntry::OperatorsFinished(state(parts))
                             }
                             SubtaskState::Finished { union } => SubtaskEntry::Finished {
-                                union: (!union.is_empty()).then(|| Handle(Arc::new(union.clone()))),
+                                union: (!union.is_empty()).then(|| Handle::of_parts(union.clone())),
                             },
                         };
                         (index as u32, entry)
@@ -214,7 +254,21 @@ pub(super) fn metadata(meta: &CheckpointMeta) -> Metadata<Handle> {
         SnapshotKind::Checkpoint => Kind::Checkpoint,
         SnapshotKind::Savepoint { drained } => Kind::StopSavepoint { is_drain: drained },
     };
-    Metadata { checkpoint: meta.id, timestamp: Timestamp::ZERO, kind, operators }
+    let pinned_edges = pinned_edges(meta);
+    Metadata { checkpoint: meta.id, timestamp: Timestamp::ZERO, kind, operators, pinned_edges }
+}
+
+/// Edges with bytes in flight that no other subtask could take, by the head operators of their vertices.
+fn pinned_edges(meta: &CheckpointMeta) -> BTreeSet<(String, String)> {
+    let head = |id: VertexId| {
+        let vertex = meta.vertices.iter().find(|vertex| vertex.id == id)?;
+        Some(vertex.operators.first()?.name.clone())
+    };
+    meta.edges
+        .iter()
+        .filter(|edge| !edge.is_reroutable && edge.captured_bytes > 0)
+        .filter_map(|edge| Some((head(edge.from)?, head(edge.to)?)))
+        .collect()
 }
 
 /// Refuses state that no operator of the job would take.
@@ -256,7 +310,7 @@ pub(super) fn restored_state(
     for (name, restore) in names.iter().zip(&task.operators) {
         let mut parts = Vec::new();
         for source in &restore.keyed {
-            for part in source.state.0.iter() {
+            for part in source.state.parts.iter() {
                 if matches!(part.kind, StateKind::Keyed { .. } | StateKind::Timers { .. }) {
                     parts.push(restored_part(part, reader)?);
                 }
@@ -264,7 +318,7 @@ pub(super) fn restored_state(
         }
         match &restore.list {
             ListSource::Own(own) => {
-                for part in own.iter().flat_map(|handle| handle.0.iter()) {
+                for part in own.iter().flat_map(|handle| handle.parts.iter()) {
                     if is_list(part.kind) {
                         parts.push(restored_part(part, reader)?);
                     }
@@ -275,7 +329,7 @@ pub(super) fn restored_state(
             }
         }
         let whole = restore.union.iter().chain(&restore.broadcast);
-        for part in whole.flat_map(|handle| handle.0.iter()) {
+        for part in whole.flat_map(|handle| handle.parts.iter()) {
             if matches!(part.kind, StateKind::Union | StateKind::Broadcast) {
                 parts.push(restored_part(part, reader)?);
             }
@@ -297,7 +351,7 @@ fn deal(
     reader: &Arc<SnapshotReader>,
 ) -> Result<Vec<RestoredPart>> {
     let mut lists: BTreeMap<(PartKind, String), Vec<Vec<u8>>> = BTreeMap::new();
-    for part in sources.iter().flat_map(|handle| handle.0.iter()) {
+    for part in sources.iter().flat_map(|handle| handle.parts.iter()) {
         if is_list(part.kind) {
             let bytes = reader.bytes(&part.data, LIST_BYTES_MAX)?;
             lists

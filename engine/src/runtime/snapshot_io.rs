@@ -7,18 +7,23 @@ use crossbeam::channel::Sender;
 
 use super::clock::Clock;
 use super::control::ControlEvent;
+use super::in_flight::{IN_FLIGHT_EVENT, encode_event};
+use crate::channel::capture::{CapturedChannel, CapturedSlot};
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::KeyGroup;
-use crate::id::{AttemptId, CheckpointId};
+use crate::id::{AttemptId, ChannelIndex, CheckpointId, KeyGroup};
+use crate::metrics::Counter;
 use crate::record::key_group::KeyGroupRange;
-use crate::state::block::{BlockKind, BlockOrigin};
+use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
 use crate::state::block_io::BlockWriter;
 use crate::state::manifest::{
-    CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind, StatePart,
+    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind,
+    StatePart,
 };
 use crate::state::part::{Part, PartData, PartKind};
 use crate::state::snapshots::{SnapshotWriter, Snapshots};
+use crate::state::spill::SpillFile;
+use crate::state::spill_pool::SpillPool;
 use crate::task::{Report, ReportKind};
 
 /// What the thread is asked.
@@ -43,7 +48,11 @@ pub(super) struct StoredTask {
     pub(super) checkpoint: CheckpointId,
     /// By operator.
     pub(super) operators: BTreeMap<Arc<str>, Vec<StatePart>>,
+    /// What was in flight towards it.
+    pub(super) channels: Vec<ChannelMeta>,
+    pub(super) persisted_bytes: u64,
     pub(super) operators_finished: bool,
+    pub(super) ended_inputs: Vec<u32>,
     pub(super) alignment: std::time::Duration,
     pub(super) bytes: u64,
 }
@@ -53,6 +62,7 @@ pub(super) struct StoredTask {
 struct Open {
     writer: SnapshotWriter,
     data: Option<BlockWriter>,
+    spill: Option<SpillFile>,
     files: Vec<FileMeta>,
     next_file: u32,
 }
@@ -63,11 +73,25 @@ pub(super) struct SnapshotIo {
     snapshots: Snapshots,
     control: Sender<ControlEvent>,
     open: BTreeMap<CheckpointId, Open>,
+    /// Spill files; none if the store is no directory.
+    spills: Option<SpillPool>,
+    mapped_bytes: Counter,
 }
 
 impl SnapshotIo {
-    pub(super) fn new(snapshots: Snapshots, control: Sender<ControlEvent>) -> Self {
-        Self { snapshots, control, open: BTreeMap::new() }
+    pub(super) fn new(
+        snapshots: Snapshots,
+        control: Sender<ControlEvent>,
+        mapped_bytes: Counter,
+    ) -> Self {
+        /// What a spill file grows by.
+        const SEGMENT_BYTES: u64 = 16 << 20;
+        /// Warm files that are kept for the next checkpoints.
+        const SPARES: usize = 4;
+        // Without a folder of spare files, buffers go into data files: a full disk shows there too.
+        let spills =
+            SpillPool::in_store(&**snapshots.store(), SEGMENT_BYTES, SPARES).unwrap_or_default();
+        Self { snapshots, control, open: BTreeMap::new(), spills, mapped_bytes }
     }
 
     /// Does what is asked. `false` at the end.
@@ -95,17 +119,34 @@ impl SnapshotIo {
 
     fn store(&mut self, report: Report) -> ControlEvent {
         let Report { attempt, kind } = report;
-        let ReportKind::Snapshot { checkpoint, parts, operators_finished, alignment } = kind else {
+        let ReportKind::Snapshot {
+            checkpoint,
+            parts,
+            channels,
+            operators_finished,
+            ended_inputs,
+            alignment,
+        } = kind
+        else {
             let cause = Error::new(ErrorKind::Internal, "a report that is no snapshot");
             return ControlEvent::NotStored { attempt, checkpoint: CheckpointId(0), cause };
         };
         let mut bytes = 0;
-        match self.write_parts(attempt, checkpoint, parts, &mut bytes) {
-            Ok(operators) => ControlEvent::Stored(Box::new(StoredTask {
+        let mut persisted_bytes = 0;
+        let stored = self.write_parts(attempt, checkpoint, parts, &mut bytes).and_then(|operators| {
+            let channels =
+                self.write_channels(attempt, checkpoint, channels, &mut persisted_bytes)?;
+            Ok((operators, channels))
+        });
+        match stored {
+            Ok((operators, channels)) => ControlEvent::Stored(Box::new(StoredTask {
                 attempt,
                 checkpoint,
                 operators,
+                channels,
                 operators_finished,
+                ended_inputs,
+                persisted_bytes,
                 alignment: alignment.map(|report| report.alignment).unwrap_or_default(),
                 bytes,
             })),
@@ -113,6 +154,7 @@ impl SnapshotIo {
                 // A half-written run makes its file useless.
                 if let Some(open) = self.open.get_mut(&checkpoint) {
                     open.data = None;
+                    open.spill = None;
                 }
                 ControlEvent::NotStored { attempt, checkpoint, cause }
             }
@@ -163,6 +205,72 @@ impl SnapshotIo {
         Ok(operators)
     }
 
+    /// Writes what was in flight: buffers into the checkpoint's spill file, or its data file if the store is no directory.
+    fn write_channels(
+        &mut self,
+        attempt: AttemptId,
+        checkpoint: CheckpointId,
+        channels: Vec<CapturedChannel>,
+        bytes: &mut u64,
+    ) -> Result<Vec<ChannelMeta>> {
+        let mut metas = Vec::with_capacity(channels.len());
+        for (index, channel) in channels.into_iter().enumerate() {
+            let mut runs = Vec::with_capacity(channel.slots.len());
+            for (number, slot) in channel.slots.iter().enumerate() {
+                let place = ChannelIndex(index as u32);
+                let mut origin = BlockOrigin::buffer(attempt.subtask, place, number as u64);
+                let run = match slot {
+                    CapturedSlot::Buffer { buffer, offset } => {
+                        let frames = &buffer.as_slice()[*offset..];
+                        *bytes += frames.len() as u64;
+                        self.spill(checkpoint, origin, frames)?
+                    }
+                    CapturedSlot::Event(event) => {
+                        // An event is told from a buffer by its place among operators.
+                        origin.operator = IN_FLIGHT_EVENT;
+                        self.spill(checkpoint, origin, &encode_event(event))?
+                    }
+                };
+                runs.push(run);
+            }
+            metas.push(ChannelMeta {
+                gate: channel.edge as u32,
+                channel: channel.producer,
+                side: ChannelSide::Receiver,
+                first: 0,
+                count: runs.len() as u64,
+                watermark: channel.watermark,
+                is_idle: channel.is_idle,
+                data: if runs.is_empty() {
+                    StateData::Inline(Vec::new())
+                } else {
+                    StateData::Blocks(runs)
+                },
+            });
+        }
+        Ok(metas)
+    }
+
+    fn spill(
+        &mut self,
+        checkpoint: CheckpointId,
+        origin: BlockOrigin,
+        payload: &[u8],
+    ) -> Result<BlockRef> {
+        self.open(checkpoint)?;
+        let Self { open, spills, .. } = self;
+        let (Some(open), Some(pool)) = (open.get_mut(&checkpoint), spills) else {
+            return self.data(checkpoint)?.write(origin, payload);
+        };
+        if open.spill.is_none() {
+            let Some((_, name)) = open.writer.spill_path(0)? else {
+                return self.data(checkpoint)?.write(origin, payload);
+            };
+            open.spill = Some(pool.begin(name)?);
+        }
+        open.spill.as_mut().expect("it was just begun").append(origin, payload)
+    }
+
     /// The file that blocks of a checkpoint go into.
     fn data(&mut self, checkpoint: CheckpointId) -> Result<&mut BlockWriter> {
         let open = self.open(checkpoint)?;
@@ -176,7 +284,7 @@ impl SnapshotIo {
     fn open(&mut self, checkpoint: CheckpointId) -> Result<&mut Open> {
         if !self.open.contains_key(&checkpoint) {
             let writer = self.snapshots.begin(checkpoint)?;
-            let open = Open { writer, data: None, files: Vec::new(), next_file: 0 };
+            let open = Open { writer, data: None, spill: None, files: Vec::new(), next_file: 0 };
             self.open.insert(checkpoint, open);
         }
         Ok(self.open.get_mut(&checkpoint).expect("it was just put in"))
@@ -190,6 +298,20 @@ impl SnapshotIo {
         if let Some(data) = open.data.take() {
             match data.close() {
                 Ok(file) => open.files.push(file),
+                Err(error) => {
+                    let _ = open.writer.abort();
+                    return Err((error, true));
+                }
+            }
+        }
+        if let (Some(spill), Some(pool)) = (open.spill.take(), &mut self.spills) {
+            self.mapped_bytes.add(spill.mapped_bytes());
+            let closed = open
+                .writer
+                .spill_path(0)
+                .and_then(|path| path.map(|(path, _)| pool.finish(spill, &path)).transpose());
+            match closed {
+                Ok(file) => open.files.extend(file),
                 Err(error) => {
                     let _ = open.writer.abort();
                     return Err((error, true));
@@ -211,6 +333,7 @@ impl SnapshotIo {
         match self.open.remove(&checkpoint) {
             Some(open) => {
                 drop(open.data);
+                drop(open.spill);
                 open.writer.abort()
             }
             None => self.snapshots.remove(checkpoint),
@@ -218,11 +341,11 @@ impl SnapshotIo {
     }
 }
 
-/// A checkpoint in memory only costs nothing to give up.
 impl Drop for SnapshotIo {
     fn drop(&mut self) {
         for (_, open) in std::mem::take(&mut self.open) {
             drop(open.data);
+            drop(open.spill);
             let _ = open.writer.abort();
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::EpochMillis;
 use crate::id::{CheckpointId, SubtaskId};
-use crate::metrics::{LatencySnapshot, TaskFigures, TaskMetrics};
+use crate::metrics::{Counter, LatencySnapshot, TaskFigures, TaskMetrics};
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +90,8 @@ pub struct JobStatus {
     pub latency: LatencySnapshot,
     /// Time of each step in snapshot code.
     pub snapshot_steps: LatencySnapshot,
+    /// Bytes of records in flight that were written through a mapping.
+    pub spilled_mapped_bytes: u64,
 }
 
 /// How many completed checkpoints a status lists.
@@ -114,6 +116,7 @@ pub(super) struct Board {
 pub struct Shared {
     board: Mutex<Board>,
     changed: Condvar,
+    spilled: Counter,
 }
 
 impl Shared {
@@ -133,6 +136,11 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts bytes in flight that were written through a mapping.
+    pub(super) fn spilled(&self) -> &Counter {
+        &self.spilled
     }
 
     /// Where the job is.
@@ -169,6 +177,7 @@ impl Shared {
                 .collect(),
             latency,
             snapshot_steps,
+            spilled_mapped_bytes: self.spilled.get(),
         }
     }
 

@@ -198,6 +198,12 @@ impl Worker {
                 let kind = match built.unwrap_or_else(|payload| Err(panic_error(payload))) {
                     Ok(task) => {
                         self.tasks.push(task);
+                        let at = self.tasks.len() - 1;
+                        if self.guarded(at, |task, cx| task.start(cx)).is_none() {
+                            self.tasks.pop();
+                            self.route();
+                            return;
+                        }
                         // What consumes comes before what produces, so that buffers come back soon.
                         self.tasks
                             .sort_by_key(|task| std::cmp::Reverse(task.attempt().subtask.vertex));

@@ -1,5 +1,6 @@
 //! The integration tests, one binary: what users see, and what must hold for the repository as a whole.
 
 mod derive;
+mod unaligned;
 mod tidy;
 mod ui;
