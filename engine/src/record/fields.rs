@@ -87,12 +87,12 @@ mod tests {
             fields.end()?;
             Ok(found)
         };
-        assert_eq!(read(&bytes).unwrap(), (7, b"abc".to_vec()));
+        assert_eq!(read(&bytes).expect("reads"), (7, b"abc".to_vec()));
         for n in 0..bytes.len() {
-            assert_eq!(read(&bytes[..n]).unwrap_err().kind(), ErrorKind::Checkpoint);
+            assert_eq!(read(&bytes[..n]).expect_err("is refused").kind(), ErrorKind::Checkpoint);
         }
         bytes.push(0);
         assert!(read(&bytes).is_err(), "trailing bytes");
-        assert!(read(&[4]).unwrap_err().to_string().contains("format 4"));
+        assert!(read(&[4]).expect_err("is refused").to_string().contains("format 4"));
     }
 }

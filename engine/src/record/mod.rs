@@ -14,8 +14,10 @@ pub(crate) mod fields;
 pub(crate) mod key;
 pub mod key_group;
 mod list;
-mod load;
+pub(crate) mod load;
 mod plain;
+#[cfg(feature = "serde")]
+mod serde;
 
 pub use data::{AsData, Data};
 pub use feed::{Feed, Output};
@@ -23,3 +25,5 @@ pub use key::Key;
 pub use list::List;
 pub(crate) use load::words16;
 pub use tidegate_derive::Data;
+#[cfg(feature = "serde")]
+pub use serde::{Serde, SerdeRef};

@@ -5,14 +5,22 @@
 //! when the checkpoint is complete it *commits*. What was prepared is part of the checkpoint, so after a crash between the
 //! two it is committed on restore: commits must be idempotent.
 
+mod channel;
 mod collect;
+mod each;
 mod files;
 mod fold;
 mod memory;
+mod paced;
+mod stdout;
 
+pub use channel::{Channel, ChannelWriter, Receiver, channel};
 pub use collect::{Collect, CollectWriter, Collected, collect};
+pub use each::{Discard, EachWriter, ForEach, discard, for_each};
 pub use files::{Displayed, ExactlyOnceFiles, FilesWriter, Formatted, Line, exactly_once_files};
 pub use fold::{Fold, FoldWriter, Folded, fold};
+pub use paced::{Paced, PacedWriter, paced};
+pub use stdout::{Stdout, StdoutWriter, stdout};
 
 use crate::clock::Timestamp;
 use crate::error::Result;

@@ -214,7 +214,7 @@ mod tests {
         let part = sealed(&folder, 0);
         let (from, to) = (part.uncommitted_name(), part.committed_name());
         folder.link(&from, &to).expect("links");
-        assert_eq!(folder.link(&from, &to).unwrap_err().kind(), IoKind::NotFound);
+        assert_eq!(folder.link(&from, &to).expect_err("is refused").kind(), IoKind::NotFound);
         folder.commit(&part).expect("is done already");
 
         let part = sealed(&folder, 1);
@@ -231,11 +231,11 @@ mod tests {
         let part = sealed(&folder, 0);
         let taken = dir.path().join(part.committed_name());
         fs::write(&taken, "LINE\n").expect("writes");
-        assert_eq!(folder.commit(&part).unwrap_err().path(), Some(taken.as_path()));
+        assert_eq!(folder.commit(&part).expect_err("is refused").path(), Some(taken.as_path()));
         assert_eq!(fs::read(&taken).expect("reads"), b"LINE\n");
         fs::remove_file(&taken).expect("removes");
         fs::remove_file(dir.path().join(part.uncommitted_name())).expect("removes");
-        assert_eq!(folder.commit(&part).unwrap_err().kind(), ErrorKind::Checkpoint);
+        assert_eq!(folder.commit(&part).expect_err("is refused").kind(), ErrorKind::Checkpoint);
     }
 
     #[test]
@@ -254,7 +254,10 @@ mod tests {
     fn an_attempt_that_was_left_behind_is_refused() {
         let attempts = Attempts::default();
         attempts.enter(0, Attempt(1)).expect("is the newest");
-        assert_eq!(attempts.enter(0, Attempt(0)).unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(
+            attempts.enter(0, Attempt(0)).expect_err("is refused").kind(),
+            ErrorKind::Cancelled
+        );
         attempts.enter(1, Attempt(0)).expect("is another subtask");
     }
 }

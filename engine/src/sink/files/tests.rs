@@ -99,16 +99,16 @@ fn parts_are_hidden_until_the_commit_and_numbered_above_what_is_there() {
 fn a_folder_with_foreign_files_is_refused_and_nothing_in_it_touched() {
     let dir = tempfile::tempdir().expect("makes a folder");
     fs::write(dir.path().join("notes.txt"), "mine").expect("writes");
-    let error = Sink::<String>::check(&exactly_once_files(dir.path())).unwrap_err();
+    let error = Sink::<String>::check(&exactly_once_files(dir.path())).expect_err("is refused");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("notes.txt"), "{error}");
     assert_eq!(names(dir.path()), ["notes.txt"]);
     let file = dir.path().join("notes.txt");
-    let error = Sink::<String>::check(&exactly_once_files(&file)).unwrap_err();
+    let error = Sink::<String>::check(&exactly_once_files(&file)).expect_err("is refused");
     assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(file.as_path())));
     for extension in ["", "a/b"] {
         let sink = exactly_once_files(dir.path().join("new")).extension(extension);
-        assert_eq!(Sink::<String>::check(&sink).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(Sink::<String>::check(&sink).expect_err("is refused").kind(), ErrorKind::Config);
     }
 }
 
@@ -182,7 +182,7 @@ fn a_committable_can_not_name_a_file_outside() {
     let at = bytes.len() - 3;
     bytes[at..].copy_from_slice(b"/..");
     let opened = Sink::<String>::open(&sink, vec![Committable(bytes)], context(1, Some(1)));
-    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Checkpoint);
+    assert_eq!(opened.expect_err("is refused").kind(), ErrorKind::Checkpoint);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_record_that_can_not_be_formatted_leaves_no_half_line() {
     });
     let mut writer = sink.open(Vec::new(), context(0, None)).expect("opens");
     writer.write(0).expect("writes");
-    assert_eq!(writer.write(1).unwrap_err().kind(), ErrorKind::Record);
+    assert_eq!(writer.write(1).expect_err("is refused").kind(), ErrorKind::Record);
     writer.write(2).expect("writes");
     writer.finish(false).expect("finishes");
     assert_eq!(visible(dir.path()), ["0", "2"]);

@@ -1,0 +1,207 @@
+//! Records into a channel that the host program reads.
+//!
+//! At least once: what was sent since the last checkpoint is sent again after a restart. A writer never waits: it
+//! reserves a place in [`Writer::ready`] and is busy while there is none, so a slow reader is back-pressure for the job
+//! and holds up nothing else on the worker. Invariant: places reserved and records waiting are together at most the
+//! capacity, as long as writers ask before they write.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam::channel::{self, RecvError, RecvTimeoutError, TryRecvError};
+
+use super::{Committable, Readiness, Sink, Writer, WriterContext};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::Data;
+
+/// How soon a writer that found no place asks again: it has nobody to wake it.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// A sink that sends all records, and the end that receives them. At most `capacity` records, at least 1, wait.
+pub fn channel<T: Data>(capacity: usize) -> (Channel<T>, Receiver<T>) {
+    let (sender, receiver) = channel::unbounded();
+    let places = Arc::new(Places { taken: AtomicUsize::new(0), capacity: capacity.max(1) });
+    (Channel { sender, places: Arc::clone(&places) }, Receiver { receiver, places })
+}
+
+/// How many records may wait. The channel itself has no bound, so sending never blocks.
+struct Places {
+    taken: AtomicUsize,
+    capacity: usize,
+}
+
+impl Places {
+    fn take(&self) -> bool {
+        let more = |taken| (taken < self.capacity).then_some(taken + 1);
+        // Only counts; the channel orders what is sent.
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See [`channel`].
+pub struct Channel<T> {
+    sender: channel::Sender<T>,
+    places: Arc<Places>,
+}
+
+impl<T> Clone for Channel<T> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), places: Arc::clone(&self.places) }
+    }
+}
+
+impl<T> fmt::Debug for Channel<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("capacity", &self.places.capacity).finish_non_exhaustive()
+    }
+}
+
+/// Receives what a job sends. When it is dropped, the job fails at its next record.
+pub struct Receiver<T> {
+    receiver: channel::Receiver<T>,
+    places: Arc<Places>,
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("waiting", &self.receiver.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next record, waited for; `None` when the job is over and everything was received.
+    pub fn recv(&self) -> Option<T> {
+        let record = self.receiver.recv();
+        match record {
+            Ok(record) => Some(self.took(record)),
+            Err(RecvError) => None,
+        }
+    }
+
+    /// The next record, if there is one at once.
+    ///
+    /// # Errors
+    /// There is none, or the job is over.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.receiver.try_recv().map(|record| self.took(record))
+    }
+
+    /// The next record, waited for at most that long.
+    ///
+    /// # Errors
+    /// The time is up, or the job is over.
+    pub fn recv_timeout(&self, wait: Duration) -> Result<T, RecvTimeoutError> {
+        self.receiver.recv_timeout(wait).map(|record| self.took(record))
+    }
+
+    /// The records up to the end of the job, each waited for.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.recv())
+    }
+
+    fn took(&self, record: T) -> T {
+        self.places.give_back();
+        record
+    }
+}
+
+impl<T: Data> Sink<T> for Channel<T> {
+    type Writer = ChannelWriter<T>;
+
+    fn open(
+        &self,
+        _prepared: Vec<Committable>,
+        _context: WriterContext<'_>,
+    ) -> Result<Self::Writer> {
+        Ok(ChannelWriter { channel: self.clone(), has_place: false })
+    }
+}
+
+/// Sends one subtask's records of a [`Channel`].
+#[derive(Debug)]
+pub struct ChannelWriter<T> {
+    channel: Channel<T>,
+    /// A place is reserved for the next record.
+    has_place: bool,
+}
+
+impl<T: Data> Writer<T> for ChannelWriter<T> {
+    const MAY_BE_BUSY: bool = true;
+
+    fn write(&mut self, record: T::Ref<'_>) -> Result<()> {
+        if !std::mem::take(&mut self.has_place) {
+            // Nobody asked: the bound gives way, the count stays right.
+            self.channel.places.taken.fetch_add(1, Ordering::Relaxed);
+        }
+        self.channel.sender.send(T::own(record)).map_err(|_| {
+            self.channel.places.give_back();
+            Error::new(ErrorKind::Cancelled, "the receiver of the job's channel was dropped")
+        })
+    }
+
+    fn ready(&mut self, now: Timestamp) -> Readiness {
+        self.has_place = self.has_place || self.channel.places.take();
+        if self.has_place { Readiness::Ready } else { Readiness::Busy(now + RETRY) }
+    }
+}
+
+impl<T> Drop for ChannelWriter<T> {
+    fn drop(&mut self) {
+        if self.has_place {
+            self.channel.places.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(sink: &Channel<u64>, subtask: u32) -> ChannelWriter<u64> {
+        let context = WriterContext {
+            name: "channel",
+            subtask,
+            parallelism: 2,
+            attempt: crate::id::Attempt(0),
+            restored: None,
+        };
+        sink.open(Vec::new(), context).expect("opens")
+    }
+
+    #[test]
+    fn writers_share_the_places_and_are_busy_without_one() {
+        let (sink, receiver) = channel::<u64>(2);
+        let (mut a, mut b) = (open(&sink, 0), open(&sink, 1));
+        let now = Timestamp::from_millis(1);
+        assert_eq!(a.ready(now), Readiness::Ready);
+        assert_eq!(a.ready(now), Readiness::Ready, "still the same place");
+        a.write(1).expect("sends");
+        assert_eq!(a.ready(now), Readiness::Ready);
+        assert_eq!(b.ready(now), Readiness::Busy(now + RETRY));
+        assert_eq!(receiver.recv(), Some(1));
+        assert_eq!(b.ready(now), Readiness::Ready);
+        drop(a);
+        b.write(2).expect("sends");
+        assert_eq!(b.ready(now), Readiness::Ready, "a reserved place comes back");
+        b.write(3).expect("sends");
+        assert_eq!(b.ready(now), Readiness::Busy(now + RETRY));
+        drop((b, sink));
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+    }
+
+    #[test]
+    fn a_dropped_receiver_ends_the_writing() {
+        let (sink, receiver) = channel::<u64>(0);
+        drop(receiver);
+        let mut writer = open(&sink, 0);
+        assert_eq!(writer.write(1).expect_err("is refused").kind(), ErrorKind::Cancelled);
+    }
+}
