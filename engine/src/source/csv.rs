@@ -162,9 +162,11 @@ impl<R: Rows> LineFormat for Csv<R> {
 
     fn check(&self) -> Result<()> {
         let delimiter = self.splitter.delimiter();
-        let is_taken = delimiter == self.splitter.quote() || matches!(delimiter, b'\n' | b'\r');
+        let is_taken = delimiter == self.splitter.quote() || matches!(delimiter, b'\n' | b'\r' | 0);
         if is_taken || !delimiter.is_ascii() {
-            return Err(Error::config("a CSV delimiter is ASCII, no quote and no line break"));
+            return Err(Error::config(
+                "a CSV delimiter is ASCII, no quote, no line break and not zero",
+            ));
         }
         Ok(())
     }
@@ -266,7 +268,7 @@ mod tests {
             (b"id,\xFF\n", 1, None),
             (b"id,\"name\n", 1, Some("column 2")),
         ] {
-            let error = read(content).unwrap_err();
+            let error = read(content).expect_err("is refused");
             let found = (error.kind(), error.line(), error.field());
             assert_eq!(found, (ErrorKind::Record, Some(line), field), "{error}");
             assert!(error.path().is_some_and(|path| path.ends_with("rows.csv")), "{error}");
@@ -285,9 +287,9 @@ mod tests {
 
     #[test]
     fn a_delimiter_that_is_none_is_refused() {
-        for delimiter in [b'"', b'\n', 0xC3] {
+        for delimiter in [b'"', b'\n', 0, 0xC3] {
             let (_dir, pattern) = file(b"");
-            let error = pairs(pattern).delimiter(delimiter).splits(1).unwrap_err();
+            let error = pairs(pattern).delimiter(delimiter).splits(1).expect_err("is refused");
             assert_eq!(error.kind(), ErrorKind::Config);
         }
     }

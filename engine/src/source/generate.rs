@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_split_of_an_unknown_format_is_refused() {
         let context = ReaderContext { name: "numbers", subtask: 0, parallelism: 1 };
-        let error = range(0..1).open(vec![Split(vec![9])], context).unwrap_err();
+        let error = range(0..1).open(vec![Split(vec![9])], context).expect_err("is refused");
         assert_eq!(error.kind(), crate::error::ErrorKind::Checkpoint);
     }
 }

@@ -84,7 +84,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("makes a folder");
         for bad in ["[2]", "{", "[-1,\"x\"]", "[1,\"x\"] x"] {
             let source = source(&dir, &format!("[1,\"one\"]\n{bad}\n"));
-            let error = Drive::new(&source, 1).expect("opens").try_read(9, 9).unwrap_err();
+            let error =
+                Drive::new(&source, 1).expect("opens").try_read(9, 9).expect_err("is refused");
             assert_eq!((error.kind(), error.line()), (ErrorKind::Record, Some(2)), "{error}");
             let said = error.to_string();
             assert!(said.contains("at character") && !said.contains("at line"), "{said}");

@@ -138,10 +138,10 @@ impl<I: Input> Lines<I> {
     #[inline]
     pub(super) fn find(&mut self, limit: usize, before: u64) -> io::Result<Found> {
         self.ends.clear();
-        if self.is_skipping || self.offset == 0 {
-            if let Some(found) = self.begin(before)? {
-                return Ok(found);
-            }
+        if (self.is_skipping || self.offset == 0)
+            && let Some(found) = self.begin(before)?
+        {
+            return Ok(found);
         }
         for has_read in [false, true] {
             let ahead = before.saturating_sub(self.offset);
@@ -358,15 +358,21 @@ pub(super) fn show<E>(
     let mut begin = 0;
     for end in ends {
         let end = end - start;
-        let line = &text[begin..end];
-        let line = match line.strip_suffix('\n') {
-            Some(line) => line.strip_suffix('\r').unwrap_or(line),
-            None => line,
-        };
-        each(offset + begin as u64, Line::Text(line))?;
+        let content = end - break_len(&bytes[begin..end]);
+        each(offset + begin as u64, Line::Text(&text[begin..content]))?;
         begin = end;
     }
     Ok(())
+}
+
+/// How long the break at the end of a line is: 2 for CRLF, 0 for a last line without one.
+#[inline(always)]
+fn break_len(line: &[u8]) -> usize {
+    match line {
+        [.., b'\r', b'\n'] => 2,
+        [.., b'\n'] => 1,
+        _ => 0,
+    }
 }
 
 /// The same where not all is text.
@@ -382,11 +388,7 @@ fn show_each<E>(
     let mut begin = 0;
     for end in ends {
         let end = end - start;
-        let line = &bytes[begin..end];
-        let line = match line.strip_suffix(b"\n") {
-            Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
-            None => line,
-        };
+        let line = &bytes[begin..end - break_len(&bytes[begin..end])];
         let shown = match std::str::from_utf8(line) {
             Ok(text) => Line::Text(text),
             Err(_) => Line::Bytes(line),

@@ -57,7 +57,7 @@ fn a_large_file_is_cut_into_ranges_of_at_least_a_mebibyte_and_conforms() {
 #[test]
 fn what_can_not_be_opened_is_an_error_with_its_path() {
     let dir = folder(&[("file", b"x")]);
-    let error = |pattern: &str| text(dir.path(), pattern).splits(1).unwrap_err();
+    let error = |pattern: &str| text(dir.path(), pattern).splits(1).expect_err("is refused");
     for pattern in ["missing", "*.none", "none/*"] {
         let error = error(pattern);
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -65,10 +65,10 @@ fn what_can_not_be_opened_is_an_error_with_its_path() {
     }
     assert_eq!(error("[").kind(), ErrorKind::Config);
     assert!(error("").to_string().contains("folder"));
-    let device = text_files("/dev/null").splits(1).unwrap_err();
+    let device = text_files("/dev/null").splits(1).expect_err("is refused");
     assert!(device.to_string().contains("no regular file"), "{device}");
     assert_eq!(
-        text(dir.path(), "file").max_line_bytes(0).splits(1).unwrap_err().kind(),
+        text(dir.path(), "file").max_line_bytes(0).splits(1).expect_err("is refused").kind(),
         ErrorKind::Config
     );
 }
@@ -77,7 +77,7 @@ fn what_can_not_be_opened_is_an_error_with_its_path() {
 #[test]
 fn a_file_that_can_not_be_read_is_an_error_with_its_path() {
     // Opens, and fails at the first read, for everybody.
-    let error = text_files("/proc/self/mem").splits(1).unwrap_err();
+    let error = text_files("/proc/self/mem").splits(1).expect_err("is refused");
     assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(Path::new("/proc/self/mem"))));
 }
 
@@ -91,7 +91,7 @@ fn a_name_with_brackets_is_meant_as_it_is() {
 fn p22_a_line_that_is_not_utf8_is_an_error_with_its_line_or_skipped_or_replaced() {
     let dir = folder(&[("a.txt", b"ok\n\nbad \xE2\x82 end\nok\n")]);
     let source = text(dir.path(), "a.txt");
-    let error = read(&source).unwrap_err();
+    let error = read(&source).expect_err("is refused");
     assert_eq!((error.kind(), error.line()), (ErrorKind::Record, Some(3)));
     assert!(error.path().is_some_and(|path| path.ends_with("a.txt")), "{error}");
 
@@ -112,7 +112,7 @@ fn p09_a_line_of_100_mb_is_an_error_or_skipped_and_never_spins() {
     std::io::Write::write_all(&mut &file, b"\nafter\n").expect("writes");
     let source = text(dir.path(), "a.txt");
     let mut drive = Drive::new(&source, 1).expect("opens");
-    let error = drive.try_read(9, 9).unwrap_err();
+    let error = drive.try_read(9, 9).expect_err("is refused");
     assert_eq!((error.kind(), error.line()), (ErrorKind::Record, Some(2)));
     assert!(error.to_string().contains("67108864"), "{error}");
     let source = source.on_bad_record(OnBadRecord::SkipAndCount);
@@ -126,7 +126,7 @@ fn an_error_in_a_range_in_the_middle_of_a_file_counts_lines_from_its_beginning()
     let at = 8 * 300_000;
     content[at] = 0xFF;
     let dir = folder(&[("a.txt", &content)]);
-    let error = read(&text(dir.path(), "a.txt")).unwrap_err();
+    let error = read(&text(dir.path(), "a.txt")).expect_err("is refused");
     assert_eq!(error.line(), Some(300_001));
 }
 
@@ -137,11 +137,11 @@ fn a_file_that_changed_since_the_job_started_is_refused() {
     let splits = source.splits(1).expect("cuts");
     fs::write(dir.path().join("a.txt"), b"zero\none\ntwo\n").expect("writes");
     let mut drive = Drive::restored(&source, 1, splits).expect("opens");
-    let error = drive.try_read(9, 9).unwrap_err();
+    let error = drive.try_read(9, 9).expect_err("is refused");
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     assert!(error.to_string().contains("had 8 bytes and has 13"), "{error}");
     fs::remove_file(dir.path().join("a.txt")).expect("removes");
-    assert_eq!(drive.try_read(9, 9).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(drive.try_read(9, 9).expect_err("is refused").kind(), ErrorKind::Io);
 }
 
 /// Writes what `write` makes of 30 lines, and checks it whole, cut short and with a changed byte.
@@ -159,11 +159,15 @@ fn check_compressed(write: impl Fn(&[u8]) -> Vec<u8>) {
     conformance(|| source.clone(), &expected);
 
     fs::write(dir.path().join("a.txt"), &whole[..whole.len() - 2]).expect("writes");
-    assert_eq!(read(&source).unwrap_err().kind(), ErrorKind::Io, "truncated");
+    assert_eq!(read(&source).expect_err("is refused").kind(), ErrorKind::Io, "truncated");
     let at = whole.len() - 1;
     whole[at] ^= 1;
     fs::write(dir.path().join("a.txt"), &whole).expect("writes");
-    assert_eq!(read(&source).unwrap_err().kind(), ErrorKind::Io, "its checksum is wrong");
+    assert_eq!(
+        read(&source).expect_err("is refused").kind(),
+        ErrorKind::Io,
+        "its checksum is wrong"
+    );
 }
 
 #[cfg(feature = "gzip")]
@@ -190,7 +194,7 @@ fn zstd_files_of_many_frames_conform_and_damage_is_seen() {
 #[test]
 fn a_compressed_file_names_the_feature_that_reads_it() {
     let dir = folder(&[("a.txt", &[0x1F, 0x8B, 8, 0])]);
-    let error = text(dir.path(), "a.txt").splits(1).unwrap_err();
+    let error = text(dir.path(), "a.txt").splits(1).expect_err("is refused");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("'gzip'"), "{error}");
 }
