@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel::{self, RecvError, RecvTimeoutError, TryRecvError};
+use crossbeam::channel::{self as queue, RecvError, RecvTimeoutError, TryRecvError};
 
 use super::{Committable, Readiness, Sink, Writer, WriterContext};
 use crate::clock::Timestamp;
@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_micros(100);
 
 /// A sink that sends all records, and the end that receives them. At most `capacity` records, at least 1, wait.
 pub fn channel<T: Data>(capacity: usize) -> (Channel<T>, Receiver<T>) {
-    let (sender, receiver) = channel::unbounded();
+    let (sender, receiver) = queue::unbounded();
     let places = Arc::new(Places { taken: AtomicUsize::new(0), capacity: capacity.max(1) });
     (Channel { sender, places: Arc::clone(&places) }, Receiver { receiver, places })
 }
@@ -45,9 +45,9 @@ impl Places {
     }
 }
 
-/// See [`channel`].
+/// See [`channel()`].
 pub struct Channel<T> {
-    sender: channel::Sender<T>,
+    sender: queue::Sender<T>,
     places: Arc<Places>,
 }
 
@@ -65,7 +65,7 @@ impl<T> fmt::Debug for Channel<T> {
 
 /// Receives what a job sends. When it is dropped, the job fails at its next record.
 pub struct Receiver<T> {
-    receiver: channel::Receiver<T>,
+    receiver: queue::Receiver<T>,
     places: Arc<Places>,
 }
 

@@ -62,6 +62,11 @@ impl<T: Send + 'static> Part for Vec<T> {
 impl<T: Data> Sink<T> for Collect<T> {
     type Writer = CollectWriter<T>;
 
+    fn check(&self) -> Result<()> {
+        self.memory.begin();
+        Ok(())
+    }
+
     fn open(
         &self,
         _prepared: Vec<Committable>,

@@ -85,6 +85,11 @@ where
 {
     type Writer = FoldWriter<A, F>;
 
+    fn check(&self) -> Result<()> {
+        self.memory.begin();
+        Ok(())
+    }
+
     fn open(
         &self,
         _prepared: Vec<Committable>,
@@ -196,5 +201,21 @@ mod tests {
         assert!(folded.take().is_empty(), "nothing counts before the end");
         Writer::<u64>::finish(&mut writer, false).expect("finishes");
         assert_eq!(folded.take(), [5100]);
+    }
+
+    #[test]
+    fn a_closure_that_names_its_arguments_needs_no_type_named() {
+        let (sink, folded) = fold(0, |length: &mut usize, text: &str| *length += text.len());
+        let context = WriterContext {
+            name: "length",
+            subtask: 0,
+            parallelism: 1,
+            attempt: crate::id::Attempt(0),
+            restored: None,
+        };
+        let mut writer = Sink::<String>::open(&sink, Vec::new(), context).expect("opens");
+        Writer::<String>::write(&mut writer, "four").expect("writes");
+        Writer::<String>::finish(&mut writer, false).expect("finishes");
+        assert_eq!(folded.take(), [4]);
     }
 }

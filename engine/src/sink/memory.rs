@@ -47,6 +47,11 @@ impl<P: Part> Memory<P> {
         Self(Arc::new(Mutex::new(BTreeMap::new())))
     }
 
+    /// A run begins, and its attempts count from 0.
+    pub(super) fn begin(&self) {
+        self.lock().values_mut().for_each(|slot| slot.owner = Attempt(0));
+    }
+
     /// Commits what the restored checkpoint covers and forgets the rest; the slot is then `context.attempt`'s.
     pub(super) fn open(&self, context: &WriterContext<'_>) -> Result<Place<P>> {
         let (subtask, attempt) = (context.subtask, context.attempt);

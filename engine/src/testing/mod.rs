@@ -38,3 +38,6 @@ fn multiset<T: crate::record::Data>(records: &[T]) -> Vec<Vec<u8>> {
     frames.sort_unstable();
     frames
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,7 +45,7 @@ where
             complete: None,
             told: format!("story {seed}: {parallelism} subtasks"),
         };
-        story.check_sink();
+        fine("check", story.sink.check());
         story.open(&mut dice);
         story.tell(&mut dice);
     }
@@ -140,10 +140,6 @@ where
         assert_same(&(self.visible)(), self.records, &self.told);
     }
 
-    fn check_sink(&self) {
-        fine("check", self.sink.check());
-    }
-
     fn open(&mut self, dice: &mut Dice) {
         let mut shares = vec![Vec::new(); self.parallelism as usize];
         if let Some((_, _, prepared)) = &self.complete {
@@ -154,6 +150,11 @@ where
             }
         }
         self.writers.clear();
+        if dice.below(2) == 0 {
+            // As if another process went on: a run begins, and its attempts count from 0.
+            fine(&self.told, self.sink.check());
+            self.attempt = 0;
+        }
         for (share, subtask) in shares.into_iter().zip(0..) {
             let context = WriterContext {
                 name: "sink",
@@ -164,7 +165,6 @@ where
             };
             self.writers.push(fine(&self.told, self.sink.open(share, context)));
         }
-        fine(&self.told, self.sink.check());
     }
 
     fn write(&mut self, n: usize, dice: &mut Dice) {

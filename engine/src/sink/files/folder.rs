@@ -18,6 +18,11 @@ use crate::id::Attempt;
 pub(super) struct Attempts(Arc<Mutex<BTreeMap<u32, Attempt>>>);
 
 impl Attempts {
+    /// Forgets the attempts of an earlier run of the same sink.
+    pub(super) fn reset(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Notes that `attempt` opens, and refuses one that was left behind: it would remove its successor's files.
     pub(super) fn enter(&self, subtask: u32, attempt: Attempt) -> Result<()> {
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,5 +264,7 @@ mod tests {
             ErrorKind::Cancelled
         );
         attempts.enter(1, Attempt(0)).expect("is another subtask");
+        attempts.reset();
+        attempts.enter(0, Attempt(0)).expect("is another run");
     }
 }

@@ -142,6 +142,8 @@ impl<T: Data, L: Line<T>> Sink<T> for ExactlyOnceFiles<L> {
         if extension.is_empty() || extension.iter().any(|b| matches!(b, b'/' | 0)) {
             return Err(Error::config(format!("extension '{}' is no extension", self.extension)));
         }
+        // A run begins, and its attempts count from 0.
+        self.attempts.reset();
         Folder::create(&self.dir)
     }
 
