@@ -68,11 +68,11 @@ impl Reader for NumbersReader<Box<dyn Reading>> {
     }
 
     fn snapshot(&mut self) -> Vec<Split> {
-        match self.fault {
-            Fault::LosesASplit => self.reader.snapshot().into_iter().skip(1).collect(),
-            Fault::StaysBeforeTheLastRecord if !self.before.is_empty() => self.before.clone(),
-            _ => self.reader.snapshot(),
+        let skipped = usize::from(self.fault == Fault::LosesASplit);
+        if self.fault == Fault::StaysBeforeTheLastRecord && !self.before.is_empty() {
+            return self.before.clone();
         }
+        self.reader.snapshot().into_iter().skip(skipped).collect()
     }
 }
 

@@ -130,3 +130,46 @@ pub(super) fn parse_name(name: &str) -> Option<(u32, u64, bool)> {
     }
     Some((subtask.parse().ok()?, number.parse().ok()?, committed))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_that_fails_can_be_done_again_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().expect("makes a folder");
+        let folder = Folder::open(dir.path()).expect("opens");
+        let mut part = Part::create(&folder, 0, 0, 0).expect("creates");
+        part.append(b"one\n").expect("appends");
+        let readable = File::open(&part.path).expect("opens");
+        let writable = std::mem::replace(&mut part.file, readable);
+        part.append(b"two\n").expect_err("is refused");
+        part.file = writable;
+        // As if half of it had come through.
+        part.file.write_all_at(b"tw", 4).expect("writes");
+        part.append(b"2\n").expect("appends");
+        part.file.write_all_at(b"behind", 6).expect("writes");
+        let path = part.path.clone();
+        let sealed = part.seal("txt").expect("seals");
+        let content = std::fs::read(path).expect("reads");
+        assert_eq!(content, b"one\n2\n");
+        assert_eq!((sealed.len, sealed.crc), (6, crc32c::crc32c(&content)));
+    }
+
+    #[test]
+    fn a_sealed_part_survives_its_encoding_and_every_truncation_is_refused() {
+        let sealed = Sealed {
+            subtask: 3,
+            number: u64::MAX,
+            attempt: 2,
+            len: 9,
+            crc: u32::MAX,
+            extension: "csv.1".to_owned(),
+        };
+        let bytes = sealed.encode();
+        assert_eq!(Sealed::parse(&bytes).expect("parses"), sealed);
+        for n in 0..bytes.len() {
+            assert!(Sealed::parse(&bytes[..n]).is_err(), "cut to {n}");
+        }
+    }
+}

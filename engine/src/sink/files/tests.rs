@@ -199,3 +199,20 @@ fn a_record_that_can_not_be_formatted_leaves_no_half_line() {
     writer.finish(false).expect("finishes");
     assert_eq!(visible(dir.path()), ["0", "2"]);
 }
+
+#[test]
+fn a_checkpoint_that_could_not_be_prepared_costs_no_line() {
+    let dir = tempfile::tempdir().expect("makes a folder");
+    let sink = exactly_once_files(dir.path());
+    let mut writer = open(&sink, context(0, None));
+    write(&mut writer, "a");
+    let obstacle = dir.path().join(".part-0-0.0");
+    fs::write(&obstacle, "").expect("writes");
+    let declined = Writer::<String>::prepare(&mut writer, CheckpointId(1));
+    assert_eq!(declined.expect_err("is refused").path(), Some(obstacle.as_path()));
+    fs::remove_file(&obstacle).expect("removes");
+    write(&mut writer, "b");
+    assert_eq!(prepare(&mut writer, 2).len(), 1);
+    commit(&mut writer, 2);
+    assert_eq!(visible(dir.path()), ["a", "b"]);
+}

@@ -1,5 +1,7 @@
 //! Lines however the reads, the ranges and the bound fall.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Gives at most `step` bytes a read.
@@ -130,5 +132,46 @@ fn a_break_between_quotes_ends_no_line_but_a_quote_inside_a_column_opens_nothing
                 ["a,\"b\nc\",d", "5\" pipe,x", "\"q\"\"\n\"", "\"\"", "z\"y", "\"open\nto the end"];
             assert_eq!(found, expected, "reads of {step}, limit {limit}");
         }
+    }
+}
+
+/// Where records of quoted text end, decided character by character.
+fn ends_by_the_rules(text: &[u8]) -> Vec<usize> {
+    let (mut ends, mut begin, mut is_quoted, mut closed) = (Vec::new(), 0, false, None);
+    for (at, &byte) in text.iter().enumerate() {
+        match byte {
+            b'"' if is_quoted => (is_quoted, closed) = (false, Some(at)),
+            b'"' => {
+                is_quoted = at == begin || text[at - 1] == b',' || closed == Some(at - 1);
+            }
+            b'\n' if !is_quoted => {
+                ends.push(at + 1);
+                (begin, closed) = (at + 1, None);
+            }
+            _ => {}
+        }
+    }
+    if begin < text.len() {
+        ends.push(text.len());
+    }
+    ends
+}
+
+proptest! {
+    #[test]
+    fn quoted_records_end_where_the_rules_say_however_they_are_read(
+        text in "[a,\"\n]{0,60}",
+        step in 1usize..9,
+        limit in 1usize..5,
+    ) {
+        let quotes = Some(Quotes { quote: b'"', delimiter: b',' });
+        let lines = Lines::new(Slow(text.as_bytes(), step), 999, quotes);
+        let begins: Vec<_> = read(lines, 999, limit).iter().map(|(at, _)| *at as usize).collect();
+        let mut expected = ends_by_the_rules(text.as_bytes());
+        expected.pop();
+        if !text.is_empty() {
+            expected.insert(0, 0);
+        }
+        prop_assert_eq!(begins, expected);
     }
 }
