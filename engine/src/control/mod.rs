@@ -10,5 +10,6 @@ pub mod identity;
 pub mod job_master;
 pub mod moment;
 pub mod region;
+pub mod resource_manager;
 pub mod restart;
 pub mod slots;
