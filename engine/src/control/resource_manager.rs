@@ -425,4 +425,4 @@ impl BlocklistOutbox<JobId> for Context<'_> {
 
 #[cfg(test)]
 #[path = "resource_manager_scenarios.rs"]
-mod scenarios;
+pub(crate) mod scenarios;

@@ -18,6 +18,8 @@ pub mod pattern;
 pub mod plugin;
 pub mod registry;
 pub mod resource_manager;
+#[cfg(feature = "rest")]
+pub mod rest;
 pub mod rules;
 pub mod runner;
 pub mod snapshot;

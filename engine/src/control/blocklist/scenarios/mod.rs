@@ -2,6 +2,7 @@
 
 mod handlers;
 mod items;
+mod strategies;
 mod synchronisation;
 mod world;
 
