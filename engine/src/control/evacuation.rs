@@ -253,6 +253,9 @@ impl Evacuation {
     fn go(&mut self, out: &mut Vec<EvacuationOutput>) {
         let victims = self.victims();
         if let Phase::Preparing { demands, .. } = std::mem::replace(&mut self.phase, Phase::Idle) {
+            // Of each subtask only the attempt moved last is remembered.
+            let is_older = |m: &AttemptId| victims.iter().any(|v| v.subtask == m.subtask);
+            self.moved.retain(|moved| !is_older(moved));
             self.moved.extend(&victims);
             let items = demands.into_iter().map(|(item, _)| item).collect();
             self.replacements = 0;

@@ -143,21 +143,21 @@ impl ResourceManager {
         match input {
             ResourceManagerInput::JobMasterRegistered(job, session) => {
                 self.heartbeats.watch(now.mono, ResourceManagerPeer::JobMaster(job));
-                self.on_blocklist(now, out, |blocklist, actions| {
+                self.on_blocklist(out, |blocklist, actions| {
                     blocklist.register_blocklist_listener(now, job, session, actions);
                 });
             }
             ResourceManagerInput::JobMasterLost(job) => {
-                self.lose(now, ResourceManagerPeer::JobMaster(job), out);
+                self.lose(ResourceManagerPeer::JobMaster(job), out);
             }
             ResourceManagerInput::Blocklist(job, message) => {
-                self.on_blocklist(now, out, |blocklist, actions| {
+                self.on_blocklist(out, |blocklist, actions| {
                     blocklist.handle_message(now, job, message, actions);
                 });
             }
             ResourceManagerInput::RequirementsDeclared(job, needs) => {
                 self.slots.declare_requirements(job, needs);
-                self.check_requirements(now, out);
+                self.check_requirements(out);
             }
             ResourceManagerInput::TaskManagerRegistered { location, profile, report } => {
                 self.register(now, &location, profile, &report, out);
@@ -166,33 +166,33 @@ impl ResourceManager {
                 let peer = ResourceManagerPeer::TaskManager(id.clone());
                 self.heartbeats.alive(now.mono, &peer);
                 self.slots.slot_report(now.mono, &id, &report, is_quiet);
-                self.check_requirements(now, out);
+                self.check_requirements(out);
             }
             ResourceManagerInput::SlotAnswered { id, allocation, is_granted } => {
                 self.slots.slot_request_answered(now.mono, &id, allocation, is_granted);
                 if !is_granted {
-                    self.check_requirements(now, out);
+                    self.check_requirements(out);
                 }
             }
             ResourceManagerInput::SlotFreed { id, allocation } => {
                 self.slots.slot_freed(now.mono, &id, allocation);
-                self.check_requirements(now, out);
+                self.check_requirements(out);
             }
             ResourceManagerInput::TaskManagerLost(id) => {
-                self.lose(now, ResourceManagerPeer::TaskManager(id), out);
+                self.lose(ResourceManagerPeer::TaskManager(id), out);
             }
             ResourceManagerInput::Driver(event) => self.driver(now, event, out),
             ResourceManagerInput::Heartbeat(peer) => self.heartbeats.alive(now.mono, &peer),
             ResourceManagerInput::Undeliverable(peer) => {
                 let mut beats = Vec::new();
                 self.heartbeats.undeliverable(&peer, &mut beats);
-                self.apply_heartbeats(now, beats, out);
+                self.apply_heartbeats(beats, out);
             }
             ResourceManagerInput::Tick => {
-                self.on_blocklist(now, out, |blocklist, actions| blocklist.tick(now, actions));
+                self.on_blocklist(out, |blocklist, actions| blocklist.tick(now, actions));
                 let mut beats = Vec::new();
                 self.heartbeats.tick(now.mono, &mut beats);
-                self.apply_heartbeats(now, beats, out);
+                self.apply_heartbeats(beats, out);
             }
         }
         self.release_idle(now, out);
@@ -211,7 +211,7 @@ impl ResourceManager {
         items: Vec<NewItem>,
         out: &mut Vec<ResourceManagerOutput>,
     ) -> AddResult {
-        let result = self.on_blocklist(now, out, |blocklist, actions| {
+        let result = self.on_blocklist(out, |blocklist, actions| {
             blocklist.add_new_blocklisted_items(now, items, actions)
         });
         self.release_idle(now, out);
@@ -225,7 +225,7 @@ impl ResourceManager {
         keys: &[ItemKey],
         out: &mut Vec<ResourceManagerOutput>,
     ) -> Vec<BlocklistedItem> {
-        self.on_blocklist(now, out, |blocklist, actions| blocklist.remove_items(now, keys, actions))
+        self.on_blocklist(out, |blocklist, actions| blocklist.remove_items(now, keys, actions))
     }
 
     /// The cluster's blocklist.
@@ -265,15 +265,10 @@ impl ResourceManager {
         self.nodes.insert(id.clone(), location.node_id.clone());
         self.heartbeats.watch(now.mono, ResourceManagerPeer::TaskManager(id.clone()));
         self.blocklist.register_task_manager(location);
-        self.check_requirements(now, out);
+        self.check_requirements(out);
     }
 
-    fn lose(
-        &mut self,
-        now: Moment,
-        peer: ResourceManagerPeer,
-        out: &mut Vec<ResourceManagerOutput>,
-    ) {
+    fn lose(&mut self, peer: ResourceManagerPeer, out: &mut Vec<ResourceManagerOutput>) {
         self.heartbeats.unwatch(&peer);
         match &peer {
             ResourceManagerPeer::JobMaster(job) => {
@@ -286,20 +281,20 @@ impl ResourceManager {
                 self.nodes.remove(id);
             }
         }
-        self.check_requirements(now, out);
+        self.check_requirements(out);
     }
 
     fn driver(&mut self, now: Moment, event: DriverEvent, out: &mut Vec<ResourceManagerOutput>) {
         match event {
             DriverEvent::WorkerTerminated { id, .. } => {
-                self.lose(now, ResourceManagerPeer::TaskManager(id), out);
+                self.lose(ResourceManagerPeer::TaskManager(id), out);
             }
             DriverEvent::RequestFailed { node, message } => {
                 self.slots.worker_request_failed();
                 if let Some(node) = node {
                     self.launch_failed(now, node, &message, out);
                 }
-                self.check_requirements(now, out);
+                self.check_requirements(out);
             }
         }
     }
@@ -330,9 +325,9 @@ impl ResourceManager {
         self.add_items(now, vec![item], out);
     }
 
-    fn check_requirements(&mut self, now: Moment, out: &mut Vec<ResourceManagerOutput>) {
+    fn check_requirements(&mut self, out: &mut Vec<ResourceManagerOutput>) {
         let mut wanted = Vec::new();
-        self.slots.check_resource_requirements(now.mono, &self.blocklist, &mut wanted);
+        self.slots.check_resource_requirements(&self.blocklist, &mut wanted);
         out.extend(wanted.into_iter().map(ResourceManagerOutput::Slots));
     }
 
@@ -351,7 +346,6 @@ impl ResourceManager {
 
     fn apply_heartbeats(
         &mut self,
-        now: Moment,
         beats: Vec<HeartbeatOutput<ResourceManagerPeer>>,
         out: &mut Vec<ResourceManagerOutput>,
     ) {
@@ -361,7 +355,7 @@ impl ResourceManager {
                     out.push(ResourceManagerOutput::RequestHeartbeat(peer));
                 }
                 HeartbeatOutput::Lost(peer, _) => {
-                    self.lose(now, peer.clone(), out);
+                    self.lose(peer.clone(), out);
                     out.push(ResourceManagerOutput::Disconnect(peer));
                 }
             }
@@ -371,7 +365,6 @@ impl ResourceManager {
     /// Lets the blocklist act, then tells the driver of changed nodes and looks at what waits.
     fn on_blocklist<R>(
         &mut self,
-        now: Moment,
         out: &mut Vec<ResourceManagerOutput>,
         act: impl FnOnce(
             &mut ResourceManagerBlocklistHandler,
@@ -387,7 +380,7 @@ impl ResourceManager {
             out.push(ResourceManagerOutput::Slots(SlotManagerOutput::Driver(command)));
         }
         if changed {
-            self.check_requirements(now, out);
+            self.check_requirements(out);
         }
         result
     }

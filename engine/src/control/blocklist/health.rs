@@ -168,7 +168,8 @@ impl HealthStrategy {
         let score = self.scores.get(node)?;
         let on_probation = score.probation_until.is_some_and(|until| until > now);
         let enough = score.failures >= self.options.min_failures;
-        if !on_probation && !(enough && self.stands_out(node, failure.cluster.nodes)) {
+        let is_guilty = on_probation || enough && self.stands_out(node, failure.cluster.nodes);
+        if !is_guilty {
             return None;
         }
         let score = self.scores.get_mut(node)?;

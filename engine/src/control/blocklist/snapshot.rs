@@ -26,13 +26,14 @@ impl BlocklistSnapshot {
         items: Vec<Arc<BlocklistedItem>>,
         locations: &BTreeMap<ResourceId, NodeId>,
     ) -> Self {
-        let (mut nodes, mut task_managers) = (BTreeSet::new(), BTreeSet::new());
-        for item in &items {
-            match &item.key {
-                ItemKey::Node(id) => drop(nodes.insert(id.clone())),
-                ItemKey::TaskManager(id) => drop(task_managers.insert(id.clone())),
-            }
-        }
+        // Items are sorted, so both sets are built in one go.
+        let nodes: BTreeSet<NodeId> =
+            items.iter().filter_map(|item| item.key.node().cloned()).collect();
+        let own = items.iter().filter_map(|item| match &item.key {
+            ItemKey::TaskManager(id) => Some(id.clone()),
+            ItemKey::Node(_) => None,
+        });
+        let mut task_managers: BTreeSet<ResourceId> = own.collect();
         let mut on_node: BTreeMap<NodeId, Vec<ResourceId>> = BTreeMap::new();
         for (id, node) in locations.iter().filter(|(_, node)| nodes.contains(*node)) {
             task_managers.insert(id.clone());

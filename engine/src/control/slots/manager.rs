@@ -3,7 +3,7 @@
 //! Nothing on a blocklisted task manager counts as available: neither its free slots nor grants that are not
 //! confirmed. Slots a job already uses there do count. Called by `control::resource_manager`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::profile::{ResourceCounter, ResourceProfile};
@@ -12,6 +12,9 @@ use crate::clock::Timestamp;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::driver::{DriverCommand, WorkerSpec};
 use crate::control::identity::{AllocationId, JobId, LeaderId, ResourceId};
+
+/// The most ended task managers that are remembered.
+const RELEASED_MAX: usize = 10_000;
 
 /// What the slot manager needs to know.
 #[derive(Clone, Debug)]
@@ -94,7 +97,8 @@ pub struct ResourceOverview {
 pub struct SlotManager {
     config: SlotManagerConfig,
     task_managers: BTreeMap<ResourceId, Registered>,
-    released: BTreeSet<ResourceId>,
+    /// Ended task managers, oldest first; they must not come back.
+    released: VecDeque<ResourceId>,
     requirements: BTreeMap<JobId, ResourceCounter>,
     pending_workers: u32,
     last_allocation: u64,
@@ -107,7 +111,7 @@ impl SlotManager {
             last_allocation: config.term.0 << 32,
             config,
             task_managers: BTreeMap::new(),
-            released: BTreeSet::new(),
+            released: VecDeque::new(),
             requirements: BTreeMap::new(),
             pending_workers: 0,
         }
@@ -201,7 +205,6 @@ impl SlotManager {
     /// Gives out what is available and asks for what is missing.
     pub fn check_resource_requirements(
         &mut self,
-        now: Timestamp,
         checker: &dyn BlocklistedTaskManagerChecker,
         out: &mut Vec<SlotManagerOutput>,
     ) {
@@ -211,7 +214,7 @@ impl SlotManager {
             let mut lacking = 0;
             for (profile, count) in needs.iter() {
                 let mut open = count.saturating_sub(self.counted(job, &profile, checker));
-                while open > 0 && self.grant_one(now, job, &profile, checker, out) {
+                while open > 0 && self.grant_one(job, &profile, checker, out) {
                     open -= 1;
                 }
                 lacking += open;
@@ -249,7 +252,10 @@ impl SlotManager {
             .collect();
         for id in idle {
             self.task_managers.remove(&id);
-            self.released.insert(id.clone());
+            self.released.push_back(id.clone());
+            if self.released.len() > RELEASED_MAX {
+                self.released.pop_front();
+            }
             out.push(SlotManagerOutput::Driver(DriverCommand::ReleaseWorker(id)));
         }
     }
@@ -313,7 +319,6 @@ impl SlotManager {
     /// Grants a free slot on the task manager that has the most of them.
     fn grant_one(
         &mut self,
-        _now: Timestamp,
         job: JobId,
         profile: &ResourceProfile,
         checker: &dyn BlocklistedTaskManagerChecker,

@@ -10,4 +10,6 @@ pub mod sharing;
 pub mod task_slots;
 
 #[cfg(test)]
+mod manager_scenarios;
+#[cfg(test)]
 mod scenarios;

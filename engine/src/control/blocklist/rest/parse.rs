@@ -189,15 +189,15 @@ fn read_timeout(
     max_timeout: Duration,
     errors: &mut Errors,
 ) -> Option<EpochMillis> {
-    let timeout = match value {
-        Value::String(text) => options::duration("timeout", text).ok(),
-        other => other.as_u64().map(Duration::from_millis),
+    let timeout = match value.as_str() {
+        Some(text) => options::duration("timeout", text).ok(),
+        None => value.as_u64().map(Duration::from_millis),
     };
     match timeout {
         Some(timeout) if !timeout.is_zero() && timeout <= max_timeout => {
             Some(after(now.wall, timeout))
         }
-        _ => {
+        Some(_) | None => {
             let most = max_timeout.as_secs();
             errors.push(format!("'timeout' must be a duration above 0 and at most {most} s"));
             None
@@ -207,9 +207,9 @@ fn read_timeout(
 
 /// Milliseconds since 1970, as a number or as text.
 fn read_end(now: Moment, value: &Value, errors: &mut Errors) -> Option<EpochMillis> {
-    let millis = match value {
-        Value::String(text) => text.parse().ok(),
-        other => other.as_i64(),
+    let millis = match value.as_str() {
+        Some(text) => text.parse().ok(),
+        None => value.as_i64(),
     };
     let end = millis.map(EpochMillis).filter(|end| *end > now.wall);
     if end.is_none() {
