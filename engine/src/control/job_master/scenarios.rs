@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::EpochMillis;
 use crate::control::blocklist::caps::Caps;
+use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::blocklist::item::{
     BlocklistAction, BlocklistedItem, ItemKey, ItemType, NewItem, Origin,
 };
@@ -60,6 +61,10 @@ struct Bench {
 
 impl Bench {
     fn new(parallelism: u32, strategy: Option<BlocklistAction>) -> Self {
+        Self::build(parallelism, strategy, 1)
+    }
+
+    fn build(parallelism: u32, strategy: Option<BlocklistAction>, attempts: u32) -> Self {
         let subtasks: Vec<_> = (0..2)
             .flat_map(|vertex| (0..parallelism).map(move |index| SubtaskId::new(vertex, index)))
             .collect();
@@ -92,7 +97,7 @@ impl Bench {
             profile: ResourceProfile::default(),
             slot_idle_timeout: Duration::from_secs(50),
             slot_request_timeout: Duration::from_secs(300),
-            restart: RestartConfig::FixedDelay { attempts: 1, delay: Duration::from_secs(1) },
+            restart: RestartConfig::FixedDelay { attempts, delay: Duration::from_secs(1) },
             evacuation: EvacuationConfig::default(),
             heartbeat: HeartbeatConfig::default(),
             jitter_seed: 1,
@@ -391,4 +396,165 @@ fn b25_a_failed_slot_is_not_swallowed_but_fails_its_tasks_over() {
     bench.tell(JobMasterInput::SlotFailed { task_manager: rid("tm1"), slot, cause });
     assert!(bench.count(|o| matches!(o, JobMasterOutput::Cancel { .. })) > 0);
     assert_eq!(bench.jm.executions().waiting().len(), 2);
+}
+
+/// How often the interesting things happened.
+#[derive(Debug, Default)]
+struct Reached {
+    deployed: u64,
+    refused_offers: u64,
+    moved: u64,
+    stuck: u64,
+    finished_while_evacuating: u64,
+    withdrawn: u64,
+    lost_task_managers: u64,
+    jobs_finished: u64,
+}
+
+fn run_schedule(seed: u64, reached: &mut Reached) {
+    let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xABCD_EF01;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((dice >> 33) * sides) >> 31
+    };
+    let strategy =
+        [None, Some(BlocklistAction::MarkBlocklisted), Some(BlocklistAction::MarkAndEvacuate)];
+    let mut bench = Bench::build(2, strategy[roll(3) as usize], u32::MAX);
+
+    let mut alive = [false; 3];
+    let mut deployed = BTreeSet::new();
+    for step in 0..60 {
+        let version = step + 1;
+        let n = roll(3) as usize;
+        let (tm, host) = (format!("tm{n}"), format!("n{n}"));
+        let (vertex, index) = (roll(2) as u32, roll(2) as u32);
+        let is_evacuating = !bench.jm.evacuation.victims().is_empty();
+
+        match roll(14) {
+            0 | 1 if !alive[n] => {
+                alive[n] = true;
+                bench.task_manager(&tm, &host, roll(3));
+            }
+            0..=3 => bench.offer(&tm, 1 + roll(2)),
+            4 if roll(3) == 0 => {
+                alive[n] = false;
+                reached.lost_task_managers += 1;
+                let cause = Cause::new("TaskManagerLost", "gone");
+                bench.tell(JobMasterInput::TaskManagerLost { id: rid(&tm), cause });
+            }
+            5 | 6 => {
+                let key = if roll(2) == 0 { node(&host) } else { ItemKey::TaskManager(rid(&tm)) };
+                let action = [BlocklistAction::MarkBlocklisted, BlocklistAction::MarkAndEvacuate]
+                    [roll(2) as usize];
+                let mut item = Bench::item(key, action).ending_at(EpochMillis(
+                    bench.now as i64 + [500, 5_000, 100_000][roll(3) as usize],
+                ));
+                item.version = Version { timestamp: version, origin_id: 9, seq: 0 };
+                bench.notice(vec![item], Vec::new());
+            }
+            7 => {
+                let keep_until = EpochMillis(1_000_000_000);
+                let version = Version { timestamp: version, origin_id: 9, seq: 0 };
+                reached.withdrawn += u64::from(is_evacuating);
+                bench.notice(Vec::new(), vec![Tombstone { key: node(&host), version, keep_until }]);
+            }
+            8 => bench.fail(vertex, index),
+            9 | 10 => bench.stop_canceled(),
+            11 if roll(2) == 0 => {
+                let finished = bench.jm.executions().iter();
+                let finished = finished.filter(|(_, e)| e.state == ExecutionState::Finished);
+                let finished = finished.map(|(subtask, _)| subtask).collect();
+                bench.tell(JobMasterInput::CheckpointCompleted { finished });
+            }
+            11 => bench.tell(JobMasterInput::CheckpointFailed),
+            12 => {
+                let is_running = matches!(
+                    bench.jm.executions().get(SubtaskId::new(vertex, index)).map(|e| &e.state),
+                    Some(ExecutionState::Running(_))
+                );
+                reached.finished_while_evacuating += u64::from(is_evacuating && is_running);
+                bench.report(vertex, index, TaskReport::Finished);
+            }
+            _ => {
+                bench.now += [10, 1000, 31_000][roll(3) as usize];
+                for (n, _) in alive.iter().enumerate().filter(|(_, alive)| **alive) {
+                    let peer = JobMasterPeer::TaskManager(rid(&format!("tm{n}")));
+                    bench.tell(JobMasterInput::Heartbeat(peer));
+                }
+                bench.tell(JobMasterInput::Heartbeat(JobMasterPeer::ResourceManager));
+                bench.tell(JobMasterInput::Tick);
+            }
+        }
+        for output in std::mem::take(&mut bench.out) {
+            match output {
+                JobMasterOutput::Deploy { attempt, task_manager, slot } => {
+                    reached.deployed += 1;
+                    let is_blocked =
+                        bench.jm.blocklist().is_blocklisted_task_manager(&task_manager);
+                    assert!(
+                        !is_blocked,
+                        "SEED={seed} step {step}: {attempt} starts on {task_manager}"
+                    );
+                    assert!(
+                        deployed.insert(attempt),
+                        "SEED={seed} step {step}: {attempt} starts twice"
+                    );
+                    let held = bench.jm.pool().slot(slot).map(|s| &s.task_manager);
+                    assert!(held.is_none() || held == Some(&task_manager));
+                }
+                JobMasterOutput::AnswerOffer { task_manager, accepted, .. } => {
+                    let is_blocked =
+                        bench.jm.blocklist().is_blocklisted_task_manager(&task_manager);
+                    reached.refused_offers += u64::from(accepted.is_empty() && is_blocked);
+                }
+                JobMasterOutput::FreeSlot { cause, .. } => {
+                    reached.moved += u64::from(cause.class() == "ResourceEvacuated");
+                }
+                JobMasterOutput::EvacuationStuck(_) => reached.stuck += 1,
+                JobMasterOutput::JobFinished => {
+                    reached.jobs_finished += 1;
+                    return;
+                }
+                JobMasterOutput::JobFailed(cause) => {
+                    assert_eq!(cause.class(), "NoResourceAvailable", "SEED={seed}: {cause}");
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let due = bench.jm.deadline();
+        assert!(due.is_some(), "SEED={seed} step {step}: the blocklist always has a next look");
+    }
+}
+
+#[test]
+fn no_task_ever_starts_on_a_blocklisted_resource() {
+    let mut reached = Reached::default();
+    if let Some(seed) = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return run_schedule(seed, &mut reached);
+    }
+    for seed in 0..20_000 {
+        run_schedule(seed, &mut reached);
+    }
+    let Reached {
+        deployed,
+        refused_offers,
+        moved,
+        stuck,
+        finished_while_evacuating,
+        withdrawn,
+        lost_task_managers,
+        jobs_finished,
+    } = reached;
+    let counts = [
+        deployed,
+        refused_offers,
+        moved,
+        stuck,
+        finished_while_evacuating,
+        withdrawn,
+        lost_task_managers,
+        jobs_finished,
+    ];
+    assert!(counts.iter().all(|count| *count > 50), "something was hardly reached: {counts:?}");
 }
