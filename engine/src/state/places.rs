@@ -38,6 +38,9 @@ pub(super) struct Directory<S, V> {
     places: Vec<Place<S, V>>,
     shift: u32,
     epoch: u32,
+    /// The only segment, if there is one and all its chunks may be written in `solo.epoch`; else that is no epoch. A
+    /// small table's look-up is then as short as without a directory.
+    solo: Place<S, V>,
     /// The segment of each place.
     owners: Vec<u32>,
     /// How many entries each segment has.
@@ -67,7 +70,8 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         let place = Place { at: segment.at, slots: segment.slots, epoch };
         let bytes = segment.bytes();
         Self {
-            places: vec![place.clone(), place],
+            places: vec![place.clone(), place.clone()],
+            solo: place,
             shift: 63,
             epoch,
             owners: vec![0; 2],
@@ -97,7 +101,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
     /// The value of a key.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, same: impl Fn(&S, &Self) -> bool) -> Option<&V> {
-        let (at, found) = self.probe(hash, same);
+        let (at, found) = self.probe(self.place(hash), hash, &same);
         if !found {
             return None;
         }
@@ -107,15 +111,25 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         Some(unsafe { entry.value.assume_init_ref() })
     }
 
-    /// The value of a key, to be changed. If there is none, `add` adds it with `insert`.
+    /// The value of a key, to be changed. If there is none, `add` adds it with `insert`. `SMALL`: it is worth
+    /// asking first whether there is but one segment.
     #[inline(always)]
-    pub(super) fn entry(
+    pub(super) fn entry<const SMALL: bool>(
         &mut self,
         hash: u64,
         same: impl Fn(&S, &Self) -> bool,
         add: impl FnOnce(&mut Self) -> Option<Added>,
     ) -> Option<&mut V> {
-        let (mut at, found) = self.probe(hash, same);
+        if SMALL && self.solo.epoch == self.epoch {
+            let (at, found) = self.probe(&self.solo, hash, &same);
+            if found {
+                // SAFETY: the slot holds an entry, and no snapshot needs the only segment.
+                let entry = unsafe { &mut *at };
+                // SAFETY: an entry has a value.
+                return Some(unsafe { entry.value.assume_init_mut() });
+            }
+        }
+        let (mut at, found) = self.probe(self.place(hash), hash, &same);
         if !found {
             let added = add(self)?;
             let place = self.place(hash);
@@ -139,7 +153,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
     /// Adds an entry whose key isn't there, to a segment that isn't full.
     pub(super) fn insert(&mut self, hash: u64, key: S, value: V) -> Added {
         assert!(!self.is_full(hash), "the table makes room first");
-        let (at, found) = self.probe(hash, |_, _| false);
+        let (at, found) = self.probe(self.place(hash), hash, &|_: &S, _: &Self| false);
         assert!(!found, "nothing is the same as nothing");
         if self.place(hash).epoch != self.epoch {
             self.protect(hash, at);
@@ -154,7 +168,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
 
     /// Takes an entry out, and moves those behind it up.
     pub(super) fn remove(&mut self, hash: u64, same: impl Fn(&S, &Self) -> bool) -> Option<V> {
-        let (at, found) = self.probe(hash, same);
+        let (at, found) = self.probe(self.place(hash), hash, &same);
         if !found {
             return None;
         }
@@ -291,6 +305,17 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
                 segments.push(Arc::new(segment));
             }
         }
+        self.find_solo();
+    }
+
+    /// Sets `solo` after a place or the number of segments has changed.
+    fn find_solo(&mut self) {
+        let is_only = self.segments.len() == 1;
+        let saved = self.places.iter().find(|place| is_only && place.epoch == self.epoch);
+        match saved {
+            Some(place) => self.solo = place.clone(),
+            None => self.solo.epoch = EPOCH_END,
+        }
     }
 
     /// Counts bytes of the arenas of the hash's segment as garbage, and says how many are.
@@ -365,8 +390,12 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
 
     /// The slot of a key, and true; or the empty slot where it would be, and false.
     #[inline(always)]
-    fn probe(&self, hash: u64, same: impl Fn(&S, &Self) -> bool) -> (*mut Entry<S, V>, bool) {
-        let place = self.place(hash);
+    fn probe(
+        &self,
+        place: &Place<S, V>,
+        hash: u64,
+        same: &impl Fn(&S, &Self) -> bool,
+    ) -> (*mut Entry<S, V>, bool) {
         let (start, tag) = (place.at.as_ptr(), tag(hash));
         let mut slot = ideal(hash, place.slots);
         loop {
@@ -412,6 +441,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         segment.note_written(self.epoch);
         if !any || segment.is_saved(self.epoch) {
             self.places[(hash >> self.shift) as usize].epoch = self.epoch;
+            self.find_solo();
             return;
         }
         // SAFETY: the segment is one of ours.

@@ -80,7 +80,7 @@ impl<K: Key, V: Value> Table<K, V> {
             *self.entry(hash, key) = stored;
             self.growth.note_garbage(&mut self.directory, hash, garbage);
         } else {
-            *self.entry(hash, key) = V::store(value, &mut Vec::new());
+            *self.entry_prefetched(hash, key) = V::store(value, &mut Vec::new());
         }
     }
 }

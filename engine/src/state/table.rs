@@ -70,9 +70,21 @@ impl<K: Key, V: Value> Table<K, V> {
     /// The value of a key, which begins as the table's initial one.
     #[inline(always)]
     pub fn entry(&mut self, hash: u64, key: K::Ref<'_>) -> &mut V {
+        self.entry_in::<true>(hash, key)
+    }
+
+    /// The same, for a table so large that its lines are prefetched. (Not asking whether there is but one segment
+    /// saves 6 % at a million keys; asking saves 20 % at a thousand.)
+    #[inline(always)]
+    pub fn entry_prefetched(&mut self, hash: u64, key: K::Ref<'_>) -> &mut V {
+        self.entry_in::<false>(hash, key)
+    }
+
+    #[inline(always)]
+    fn entry_in<const SMALL: bool>(&mut self, hash: u64, key: K::Ref<'_>) -> &mut V {
         let raw = K::encode(key);
         let growth = &mut self.growth;
-        let value = self.directory.entry(
+        let value = self.directory.entry::<SMALL>(
             hash,
             |slot, directory| same::<K, V>(slot, raw, hash, directory),
             |directory| Some(add(directory, growth, hash, raw)),
@@ -91,7 +103,7 @@ impl<K: Key, V: Value> Table<K, V> {
     #[inline(always)]
     pub fn get_mut(&mut self, hash: u64, key: K::Ref<'_>) -> Option<&mut V> {
         let raw = K::encode(key);
-        self.directory.entry(
+        self.directory.entry::<true>(
             hash,
             |slot, directory| same::<K, V>(slot, raw, hash, directory),
             |_| None,

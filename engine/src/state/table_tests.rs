@@ -5,7 +5,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::{Table, TableOptions, TableSnapshot, Value};
+use super::{Blob, Table, TableOptions, TableSnapshot, Value};
 use crate::error::ErrorKind;
 use crate::record::Key;
 use crate::record::key_group::{KeyGroupRange, KeyGroups};
@@ -177,6 +177,81 @@ fn a_table_that_has_grown_over_many_segments_keeps_every_key() {
     }
     assert_eq!(content(&reserved), content(&table));
     assert_eq!(reserved.bytes(), bytes, "nothing had to grow");
+}
+
+#[test]
+fn a_snapshot_is_exact_while_the_table_splits_and_shrinks_under_it() {
+    let hash = Table::<u64, (u64, u64)>::hash;
+    let mut table = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    let mut model = Model::new();
+    let mut writers = Vec::new();
+    for round in 0..5u64 {
+        for key in round * 15_000..round * 15_000 + 30_000 {
+            table.entry(hash(key), key).0 += round + 1;
+            model.entry(key).or_insert((0, 0)).0 += round + 1;
+        }
+        let snapshot = table.snapshot();
+        writers.push((thread::spawn(move || blocks(snapshot)), model.clone()));
+        for key in (round * 15_000..).step_by(3).take(5_000) {
+            assert_eq!(table.remove(hash(key), key), model.remove(&key));
+        }
+    }
+    for (n, (writer, expected)) in writers.into_iter().enumerate() {
+        let blocks = writer.join().expect("writing does not panic");
+        assert!(restored::<u64>(&blocks, [1, 2, 3, 5][n % 4]) == expected, "snapshot {n}");
+    }
+    assert!(content(&table) == model);
+}
+
+#[test]
+fn a_snapshot_of_long_values_is_exact_while_they_are_replaced_and_their_segments_split() {
+    let hash = Table::<u64, Blob>::hash;
+    let value =
+        |key: u64, round: u64| vec![(key + round) as u8; 5_000 + (key * 37 % 9_000) as usize];
+    let mut table = Table::<u64, Blob>::new(options(), Blob::default());
+    let mut writers = Vec::new();
+    for round in 0..4 {
+        for key in 0..200 + 100 * round {
+            table.set_bytes(hash(key), key, &value(key, round));
+        }
+        let snapshot = table.snapshot();
+        writers.push(thread::spawn(move || blocks(snapshot)));
+        for key in 0..100 {
+            table.append_bytes(hash(key), key, b"appended while it is written");
+        }
+    }
+    assert!(table.snapshot().changed_since(0).len() > 4, "the arenas were split");
+    for (round, writer) in (0..).zip(writers) {
+        let mut restored = Table::<u64, Blob>::new(options(), Blob::default());
+        for (_, block) in writer.join().expect("writing does not panic") {
+            restored.restore(&block, all()).expect("the block is whole");
+        }
+        assert_eq!(restored.len() as u64, 200 + 100 * round);
+        for key in 0..200 + 100 * round {
+            assert_eq!(restored.bytes_of(hash(key), key), Some(&value(key, round)[..]));
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_snapshot_leaves_the_next_one_exact() {
+    let hash = Table::<u64, (u64, u64)>::hash;
+    let mut table = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    for key in 0..1000 {
+        table.entry(hash(key), key).0 = 1;
+    }
+    let (cancelled, kept) = (table.snapshot(), table.snapshot());
+    for key in 0..1000 {
+        table.entry(hash(key), key).0 = 2;
+    }
+    drop(cancelled);
+    let last = table.snapshot();
+    for key in 0..1000 {
+        table.entry(hash(key), key).0 = 3;
+    }
+    assert!(restored::<u64>(&blocks(last), 1).values().all(|value| value.0 == 2));
+    assert!(restored::<u64>(&blocks(kept), 1).values().all(|value| value.0 == 1));
+    assert!(content(&table).values().all(|value| value.0 == 3));
 }
 
 #[test]
