@@ -115,7 +115,8 @@ impl<K: Key, V: Value> Table<K, V> {
         let raw = K::encode(key);
         let same = |slot: &Slot<K>, directory: &_| same::<K, V>(slot, raw, hash, directory);
         let value = self.directory.remove(hash, same)?;
-        let garbage = K::Codec::tail_len(raw) + value.arena_bytes();
+        let key_bytes = if is_short::<K>(raw) { 0 } else { K::Codec::tail_len(raw) };
+        let garbage = key_bytes + value.arena_bytes();
         self.growth.note_garbage(&mut self.directory, hash, garbage);
         Some(value)
     }
@@ -190,13 +191,17 @@ fn same<K: Key, V: Value>(
     hash: u64,
     directory: &Directory<Slot<K>, V>,
 ) -> bool {
-    // A key whose strings are that short lies in the slot; it is compared without the arena.
-    const SHORT: usize = 15;
-    if K::Codec::FIXED || K::Codec::tail_len(raw) <= SHORT {
+    if is_short::<K>(raw) {
         K::Codec::same(slot, raw, &[])
     } else {
         K::Codec::same(slot, raw, directory.segment(hash).keys.all())
     }
+}
+
+/// Whether a key lies in its slot and is compared without the arena, since its strings have 15 bytes at most.
+#[inline(always)]
+fn is_short<K: Key>(raw: Raw<'_, K>) -> bool {
+    K::Codec::FIXED || K::Codec::tail_len(raw) <= 15
 }
 
 #[cold]
