@@ -1,6 +1,10 @@
 //! Snapshots of a keyed table: the trigger, writing, restoring, and what updates cost meanwhile.
 //!
 //! Values have 128 bytes. `TIDEGATE_BENCH_STATE_MIB` sets the size of the state; 64 MiB unless it is set.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench measures time and starts the writing thread"
+)]
 
 use std::hint::black_box;
 use std::thread;

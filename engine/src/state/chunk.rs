@@ -289,7 +289,7 @@ mod loom_tests {
             let snapshot = thread::spawn(move || writer.read(1, true));
             live.write(1, 2);
             live.write(1, 3);
-            assert_eq!(snapshot.join().unwrap(), [1, 1]);
+            assert_eq!(snapshot.join().expect("the other thread does not panic"), [1, 1]);
         });
     }
 
@@ -309,7 +309,10 @@ mod loom_tests {
                     }
                 });
                 live.write(2, 3);
-                assert_eq!(snapshots.join().unwrap(), ([1, 1], [2, 2]));
+                assert_eq!(
+                    snapshots.join().expect("the other thread does not panic"),
+                    ([1, 1], [2, 2])
+                );
             });
         }
     }

@@ -1,4 +1,5 @@
 //! Typed state under a current key against a model, its restore to other parallelisms, and timers.
+#![allow(clippy::disallowed_methods, reason = "a test starts the thread that writes a snapshot")]
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -49,9 +50,9 @@ struct Operator {
 impl Operator {
     fn new() -> Self {
         let mut states = KeyedStates::new(groups());
-        let value = states.value("value").unwrap();
-        let list = states.list("list").unwrap();
-        let map = states.map("map").unwrap();
+        let value = states.value("value").expect("the name is new");
+        let list = states.list("list").expect("the name is new");
+        let map = states.map("map").expect("the name is new");
         Self { states, value, list, map }
     }
 
@@ -219,32 +220,35 @@ proptest! {
 #[test]
 fn a_state_that_has_changed_its_type_is_refused_by_name() {
     let mut states = KeyedStates::<u64>::new(groups());
-    let count = states.value::<u64>("count").unwrap();
+    let count = states.value::<u64>("count").expect("the name is new");
     states.at(hash::<u64>(1), 1).value(&count).set(5u64);
     let blocks = blocks(states.snapshot());
     let all = KeyGroupRange { first: 0, end: 16 };
 
     let mut other = KeyedStates::<u64>::new(groups());
-    other.value::<String>("count").unwrap();
-    let error = restore(&mut other, &blocks, all).unwrap_err();
+    other.value::<String>("count").expect("the name is new");
+    let error = restore(&mut other, &blocks, all).expect_err("it is refused");
     assert_eq!((error.kind(), error.field()), (ErrorKind::Checkpoint, Some("count")));
     assert!(error.to_string().contains("another type"), "{error}");
 
     let mut other = KeyedStates::<u64>::new(groups());
-    other.list::<u64>("count").unwrap();
+    other.list::<u64>("count").expect("the name is new");
     assert!(restore(&mut other, &blocks, all).is_err());
 
     let mut other = KeyedStates::<u64>::new(groups());
-    let error = restore(&mut other, &blocks, all).unwrap_err();
+    let error = restore(&mut other, &blocks, all).expect_err("it is refused");
     assert!(error.to_string().contains("doesn't declare"), "{error}");
 }
 
 #[test]
 fn two_states_of_one_name_are_refused() {
     let mut states = KeyedStates::<u64>::new(groups());
-    states.value::<u64>("twice").unwrap();
-    assert_eq!(states.list::<u64>("twice").unwrap_err().kind(), ErrorKind::Config);
-    assert_eq!(states.value::<u64>("timers.event").unwrap_err().kind(), ErrorKind::Config);
+    states.value::<u64>("twice").expect("the name is new");
+    assert_eq!(states.list::<u64>("twice").expect_err("it is refused").kind(), ErrorKind::Config);
+    assert_eq!(
+        states.value::<u64>("timers.event").expect_err("it is refused").kind(),
+        ErrorKind::Config
+    );
 }
 
 struct Mean;
@@ -270,8 +274,8 @@ fn reducing_and_aggregating_state_combine_what_is_added() {
     let mut states = KeyedStates::<String>::new(groups());
     let mut longest = states
         .reducing("longest", |a: String, b: String| if b.len() > a.len() { b } else { a })
-        .unwrap();
-    let mut mean = states.aggregating("mean", Mean).unwrap();
+        .expect("it is accepted");
+    let mut mean = states.aggregating("mean", Mean).expect("it is accepted");
     for (key, text) in [("a", "x"), ("b", "yy"), ("a", "xxx"), ("a", "xx")] {
         let mut at = states.at(hash::<String>(key), key);
         at.reducing(&mut longest).add(text);
@@ -349,7 +353,7 @@ fn p21_timers_pending_in_each_key_group_fire_once_after_rescaling_2_3_2() {
         running = subtasks(parallelism).collect();
         for (range, states) in &mut running {
             for blocks in &written {
-                restore(states, blocks, *range).unwrap();
+                restore(states, blocks, *range).expect("it is accepted");
             }
         }
     }

@@ -137,7 +137,7 @@ mod tests {
         (0..parallelism)
             .map(|index| {
                 let mut list = OperatorList::new(redistribution);
-                list.restore(all, index, parallelism).unwrap();
+                list.restore(all, index, parallelism).expect("the bytes are whole");
                 list.items
             })
             .collect()
@@ -168,10 +168,13 @@ mod tests {
         state.entries = [(1, "one".to_owned()), (2, "two".to_owned())].into();
         let bytes = state.snapshot();
         let mut restored = BroadcastState::new();
-        restored.restore(&bytes).unwrap();
+        restored.restore(&bytes).expect("the bytes are whole");
         assert_eq!(restored, state);
         for n in (1..bytes.len()).filter(|n| *n != bytes.len() / 2) {
-            assert_eq!(restored.restore(&bytes[..n]).unwrap_err().kind(), ErrorKind::Checkpoint);
+            assert_eq!(
+                restored.restore(&bytes[..n]).expect_err("the bytes are broken").kind(),
+                ErrorKind::Checkpoint
+            );
         }
         assert_eq!(restored, state, "a broken snapshot changes nothing");
     }

@@ -1,4 +1,5 @@
 //! Tables against a `BTreeMap`: under random operations, with snapshots written by another thread meanwhile.
+#![allow(clippy::disallowed_methods, reason = "a test starts the thread that writes a snapshot")]
 
 use std::collections::BTreeMap;
 use std::thread;
