@@ -45,7 +45,7 @@ pub trait CsvRow: Data {
 pub use tidegate_derive::CsvRow;
 
 /// Splits lines into the columns of a header.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RowParser {
     delimiter: u8,
     /// Which column each field of the record is.

@@ -11,6 +11,8 @@ mod columns;
 #[cfg(feature = "csv")]
 mod csv;
 pub mod csv_field;
+#[cfg(feature = "csv")]
+mod csv_files;
 pub mod csv_row;
 mod files;
 mod generate;
@@ -30,6 +32,8 @@ pub use channel::{Channel, ChannelReader, Sender, channel};
 pub use columns::Columns;
 #[cfg(feature = "csv")]
 pub use csv::{Csv, Rows, RowsBy, csv_with};
+#[cfg(feature = "csv")]
+pub use csv_files::{CsvRecords, csv_files};
 pub use files::{Files, FilesReader, LineFormat};
 pub use generate::{
     Generate, GenerateForever, GenerateForeverReader, GenerateReader, generate, generate_forever,
