@@ -313,6 +313,12 @@ impl JobHandle {
         completed
     }
 
+    /// Waits until the status has changed more than `seen` times (0: at all) or the time is over, and says how often it has. Counters
+    /// that go up with records are no changes.
+    pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
+        self.shared.wait_change(seen, timeout)
+    }
+
     /// Lets the sources end where they are, takes a last checkpoint and waits for the end, at most until the deadline. Then the
     /// job is cancelled; what doesn't return from user code is left behind.
     ///

@@ -598,7 +598,12 @@ impl Control {
     fn fact(&mut self, fact: Fact) {
         match fact {
             Fact::Triggered { checkpoint, .. } => {
-                self.triggered.insert(checkpoint, (self.clock.now(), Duration::ZERO, 0));
+                let now = self.clock.now();
+                self.triggered.insert(checkpoint, (now, Duration::ZERO, 0));
+                let triggered_at = wall_of(self.clock, now);
+                self.shared.update(|board| {
+                    board.checkpoint_under_way = Some((checkpoint, triggered_at));
+                });
             }
             Fact::Completed { checkpoint, took, .. } => {
                 let (at, alignment, bytes) = self.triggered.remove(&checkpoint).unwrap_or_default();
@@ -612,6 +617,7 @@ impl Control {
                     bytes,
                 };
                 self.shared.update(|board| {
+                    board.checkpoint_under_way.take_if(|(id, _)| *id <= checkpoint);
                     board.checkpoints_completed += 1;
                     if board.checkpoints.len() == CHECKPOINTS_MAX {
                         board.checkpoints.remove(0);
@@ -631,6 +637,7 @@ impl Control {
                     text = format!("{text}; not acknowledged by {}", who.join(", "));
                 }
                 self.shared.update(|board| {
+                    board.checkpoint_under_way.take_if(|(id, _)| Some(*id) == checkpoint);
                     board.checkpoints_failed += 1;
                     board.last_checkpoint_failure = Some(text);
                 });

@@ -74,6 +74,8 @@ pub struct JobStatus {
     pub already_ended: bool,
     /// How often it was restarted.
     pub restarts: u32,
+    /// The latest checkpoint that was triggered and is neither complete nor given up, with the moment of its trigger.
+    pub checkpoint_under_way: Option<(CheckpointId, EpochMillis)>,
     /// Completed checkpoints, oldest first; the last [`CHECKPOINTS_MAX`] of them.
     pub checkpoints: Vec<CheckpointStats>,
     /// How many checkpoints have completed.
@@ -103,12 +105,15 @@ pub(super) struct Board {
     pub(super) state: JobState,
     pub(super) already_ended: bool,
     pub(super) restarts: u32,
+    pub(super) checkpoint_under_way: Option<(CheckpointId, EpochMillis)>,
     pub(super) checkpoints: Vec<CheckpointStats>,
     pub(super) checkpoints_completed: u64,
     pub(super) checkpoints_failed: u64,
     pub(super) last_checkpoint_failure: Option<String>,
     pub(super) last_failure: Option<String>,
     pub(super) tasks: Vec<(SubtaskId, Arc<str>, Arc<TaskMetrics>)>,
+    /// How often the rest was changed.
+    changes: u64,
 }
 
 /// The status of one job, shared by its control thread and its handles.
@@ -122,7 +127,10 @@ pub struct Shared {
 impl Shared {
     /// Changes the status and wakes who waits for a change.
     pub(super) fn update(&self, change: impl FnOnce(&mut Board)) {
-        change(&mut self.lock());
+        let mut board = self.lock();
+        change(&mut board);
+        board.changes += 1;
+        drop(board);
         self.changed.notify_all();
     }
 
@@ -161,6 +169,7 @@ impl Shared {
             state: board.state,
             already_ended: board.already_ended,
             restarts: board.restarts,
+            checkpoint_under_way: board.checkpoint_under_way,
             checkpoints: board.checkpoints.clone(),
             checkpoints_completed: board.checkpoints_completed,
             checkpoints_failed: board.checkpoints_failed,
@@ -179,6 +188,16 @@ impl Shared {
             snapshot_steps,
             spilled_mapped_bytes: self.spilled.get(),
         }
+    }
+
+    /// Waits until there were more than `seen` changes or the time is over; how many there were.
+    pub(crate) fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
+        let board = self.lock();
+        let (board, _) = self
+            .changed
+            .wait_timeout_while(board, timeout, |board| board.changes <= seen)
+            .unwrap_or_else(PoisonError::into_inner);
+        board.changes
     }
 
     /// Waits until `is_wanted` or the time is over; whether it is wanted then.
