@@ -1,2 +1,7 @@
-//! Runs Tidegate's workloads.
-fn main() {}
+//! Runs Tidegate's workloads; see the library of this package.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate_bench::main()
+}

@@ -1,0 +1,59 @@
+//! Runs Tidegate's workloads: the flights job, word count, and those of the peers that it is compared with.
+//!
+//! `main` is all that the binary does; the rest is public for the benches and tests of this package only.
+
+pub mod args;
+pub mod event_log;
+pub mod failure;
+pub mod flights;
+pub mod folders;
+pub mod json;
+pub mod progress;
+pub mod report;
+pub mod run;
+pub mod signals;
+pub mod usage;
+pub mod wordcount;
+
+use std::process::ExitCode;
+
+use args::{Args, Command, help};
+use failure::Failure;
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The commands; the first runs if none is named.
+const COMMANDS: &[Command] = &[flights::COMMAND, wordcount::COMMAND];
+
+/// Runs the command line of this process. Exit codes: 0 done, 1 the job failed, 2 usage or configuration, 3 a
+/// checkpoint can't be used.
+pub fn main() -> ExitCode {
+    let line: Vec<String> = std::env::args().skip(1).collect();
+    if line.iter().any(|word| matches!(word.as_str(), "--help" | "-h" | "help")) {
+        print!("{}", help(COMMANDS));
+        return ExitCode::SUCCESS;
+    }
+    match Args::parse(COMMANDS, line, std::env::vars()).and_then(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn command(args: Args) -> Result<(), Failure> {
+    if args.flag("print-config")? {
+        let mut text = String::new();
+        args.config.print(&mut text).expect("a string takes all");
+        print!("{text}");
+        return Ok(());
+    }
+    match args.command.name {
+        "flights" => flights::flights(args),
+        "wordcount" => wordcount::wordcount(args),
+        name => Err(Failure::Usage(format!("command '{name}' does nothing"))),
+    }
+}
