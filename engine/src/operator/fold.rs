@@ -143,6 +143,19 @@ where
         g((K::shorten(key), (self.finish)(accumulator).view()));
     }
 
+    #[inline(always)]
+    fn apply_prefetched<O: for<'x> FnMut(<Self::Out as Data>::Ref<'x>)>(
+        &mut self,
+        hash: u64,
+        key: K::Ref<'_>,
+        record: T::Ref<'_>,
+        g: &mut O,
+    ) {
+        let accumulator = self.table.entry_prefetched(hash, key);
+        (self.add)(accumulator, record);
+        g((K::shorten(key), (self.finish)(accumulator).view()));
+    }
+
     fn signal<D: Op<Self::Out>>(&mut self, signal: &mut Signal<'_>, down: &mut D) -> Result<()> {
         if let Signal::Snapshot(snapshot) = signal {
             let blocks = Box::new(TableBlocks(self.table.snapshot()));

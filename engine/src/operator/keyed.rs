@@ -60,6 +60,18 @@ pub trait Logic<K: Key, T: Data>: 'static {
         g: &mut G,
     );
 
+    /// The same where the state is large and its lines have been fetched.
+    #[inline(always)]
+    fn apply_prefetched<G: for<'x> FnMut(<Self::Out as Data>::Ref<'x>)>(
+        &mut self,
+        hash: u64,
+        key: K::Ref<'_>,
+        record: T::Ref<'_>,
+        g: &mut G,
+    ) {
+        self.apply(hash, key, record, g);
+    }
+
     /// After each batch: hands on what was collected for other outputs.
     fn after_batch(&mut self) {}
 
@@ -328,7 +340,7 @@ impl<T: Data, F: KeyFn<T>, L: Logic<F::Key, T>> Feed<L::Out> for AheadFeed<'_, T
         for index in first..end {
             logic.prefetch(hashes[(index + AHEAD).min(last)]);
             let record = read_frame::<T>(&bytes[offsets[index] as usize..]);
-            key.with(record, |k| logic.apply(hashes[index], k, record, &mut g));
+            key.with(record, |k| logic.apply_prefetched(hashes[index], k, record, &mut g));
         }
     }
 }
