@@ -10,9 +10,11 @@ use std::marker::PhantomData;
 
 use super::list::{ListAt, ListState, ListTable};
 use super::map::{MapAt, MapState, MapTable};
+use super::part::{PartKind, WriteBlocks};
 use super::reduce::{Aggregate, AggregatingAt, AggregatingState, ReducingAt, ReducingState};
 use super::single::{SingleTable, ValueAt, ValueState};
 use super::timers::{TimerAt, TimerDomain, Timers};
+use crate::clock::EpochMillis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::codec::Codec;
 use crate::record::key_group::{KeyGroupRange, KeyGroups};
@@ -27,28 +29,42 @@ pub struct StateInfo {
     pub shape: String,
 }
 
+impl StateInfo {
+    /// How the state is filed: timers or other keyed state.
+    pub(crate) fn kind(&self) -> PartKind {
+        if self.shape.starts_with(TIMERS) { PartKind::Timers } else { PartKind::Keyed }
+    }
+
+    /// Name and shape as the name of a part of a snapshot.
+    pub(crate) fn part_name(&self) -> String {
+        format!("{}: {}", self.name, self.shape)
+    }
+
+    /// The state whose [`part_name`](Self::part_name) that is.
+    pub(crate) fn of_part(part_name: &str) -> Option<Self> {
+        // A name may contain the separator, a shape doesn't.
+        let (name, shape) = part_name.rsplit_once(": ")?;
+        Some(Self { name: name.to_owned(), shape: shape.to_owned() })
+    }
+}
+
+/// What the shape of timers begins with.
+const TIMERS: &str = "timers ";
+
 /// Takes a state's index, the key groups of a block, and its bytes.
 pub type StateOut<'o> = dyn FnMut(usize, KeyGroupRange, &[u8]) -> Result<()> + 'o;
 
 /// One state's table, whatever its type.
 pub(super) trait StateTable: Any + Send {
     /// What its snapshot consists of.
-    fn snapshot(&mut self) -> Box<dyn StateSnapshot>;
+    fn snapshot(&mut self) -> Box<dyn WriteBlocks>;
     /// Puts back the entries of a block whose key group is in `range`.
     fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()>;
     fn copied_chunks(&self) -> u64;
     fn bytes(&self) -> usize;
 }
 
-/// One state's content at a trigger, whatever its type.
-pub(super) trait StateSnapshot: Send {
-    fn write(
-        self: Box<Self>,
-        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
-    ) -> Result<()>;
-}
-
-impl<K: Key, V: super::Value> StateSnapshot for super::TableSnapshot<K, V> {
+impl<K: Key, V: super::Value> WriteBlocks for super::TableSnapshot<K, V> {
     fn write(
         self: Box<Self>,
         out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
@@ -140,16 +156,12 @@ impl<K: Key> KeyedStates<K> {
     }
 
     /// The next timer that is due at `now`, removed: its key and time. Ask until there is none; between two, others may work.
-    pub fn pop_due(
-        &mut self,
-        domain: TimerDomain,
-        now: crate::clock::EpochMillis,
-    ) -> Option<(K, crate::clock::EpochMillis)> {
+    pub fn pop_due(&mut self, domain: TimerDomain, now: EpochMillis) -> Option<(K, EpochMillis)> {
         self.timers_mut(domain).pop_due(now)
     }
 
     /// When the next timer is due.
-    pub fn next_due(&mut self, domain: TimerDomain) -> Option<crate::clock::EpochMillis> {
+    pub fn next_due(&mut self, domain: TimerDomain) -> Option<EpochMillis> {
         self.timers_mut(domain).next_due()
     }
 
@@ -312,13 +324,18 @@ impl<K: Key> fmt::Debug for AtKey<'_, K> {
 /// The keyed state of an operator at one moment.
 pub struct KeyedSnapshot {
     infos: Vec<StateInfo>,
-    parts: Vec<Box<dyn StateSnapshot>>,
+    parts: Vec<Box<dyn WriteBlocks>>,
 }
 
 impl KeyedSnapshot {
     /// Names and types of the states, in the order of the indices that `write` gives.
     pub fn infos(&self) -> &[StateInfo] {
         &self.infos
+    }
+
+    /// The states, each with what writes it.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = (StateInfo, Box<dyn WriteBlocks>)> {
+        self.infos.into_iter().zip(self.parts)
     }
 
     /// Writes all states to `out`, block by block.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::keyed::{StateSnapshot, StateTable};
+use super::keyed::StateTable;
+use super::part::WriteBlocks;
 use super::table::{Table, TableOptions};
 use super::value::Blob;
 use crate::error::Result;
@@ -54,7 +55,7 @@ impl<K: Key, V: Data> ListTable<K, V> {
 }
 
 impl<K: Key, V: Data> StateTable for ListTable<K, V> {
-    fn snapshot(&mut self) -> Box<dyn StateSnapshot> {
+    fn snapshot(&mut self) -> Box<dyn WriteBlocks> {
         Box::new(self.table.snapshot())
     }
 

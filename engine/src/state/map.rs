@@ -7,8 +7,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::keyed::{StateSnapshot, StateTable};
+use super::keyed::StateTable;
 use super::nested::nested_hash;
+use super::part::WriteBlocks;
 use super::table::{Table, TableOptions};
 use super::value::Blob;
 use crate::error::Result;
@@ -143,7 +144,7 @@ impl<K: Key, M: Key, V: Data> MapTable<K, M, V> {
 }
 
 impl<K: Key, M: Key, V: Data> StateTable for MapTable<K, M, V> {
-    fn snapshot(&mut self) -> Box<dyn StateSnapshot> {
+    fn snapshot(&mut self) -> Box<dyn WriteBlocks> {
         Box::new(self.entries.snapshot())
     }
 

@@ -8,8 +8,9 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fmt;
 
-use super::keyed::{StateSnapshot, StateTable};
+use super::keyed::StateTable;
 use super::nested::nested_hash;
+use super::part::WriteBlocks;
 use super::table::{Table, TableOptions};
 use crate::clock::EpochMillis;
 use crate::error::Result;
@@ -135,7 +136,7 @@ fn turn<K: Key>(key: K::Ref<'_>, time: i64) -> Reverse<Turn<K>> {
 }
 
 impl<K: Key> StateTable for Timers<K> {
-    fn snapshot(&mut self) -> Box<dyn StateSnapshot> {
+    fn snapshot(&mut self) -> Box<dyn WriteBlocks> {
         Box::new(self.set.snapshot())
     }
 
