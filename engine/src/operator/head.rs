@@ -62,8 +62,12 @@ pub trait HeadInput: Driven {
     /// Takes at most `limit` records of `buffer` from offset `from` on.
     fn take(&mut self, channel: ChannelIndex, buffer: &Buffer, from: usize, limit: usize) -> Taken;
 
-    /// Goes on with what takes longer than a batch: windows and timers that fire. `true` while there is more; no
-    /// record and no further signal comes before.
+    /// Whether windows or timers fire that go before anything else: no record and no further signal comes meanwhile.
+    fn is_firing(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what takes longer than a batch: windows and timers that fire. `true` while there may be more.
     ///
     /// # Errors
     /// The task fails.

@@ -83,7 +83,12 @@ pub trait Logic<K: Key, T: Data>: 'static {
     /// Takes a signal and passes it on to `down` (and to other outputs), at once or when what it makes fire is out.
     fn signal<D: Op<Self::Out>>(&mut self, signal: &mut Signal<'_>, down: &mut D) -> Result<()>;
 
-    /// Goes on with what fires; `true` while there is more.
+    /// Whether something fires that goes before anything else.
+    fn is_firing(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what fires; `true` while there may be more.
     fn proceed<D: Op<Self::Out>>(&mut self, _now: Timestamp, _down: &mut D) -> Result<bool> {
         Ok(false)
     }
@@ -265,6 +270,10 @@ where
         };
         self.logic.after_batch();
         taken
+    }
+
+    fn is_firing(&self) -> bool {
+        self.logic.is_firing()
     }
 
     fn proceed(&mut self, now: Timestamp) -> Result<bool> {

@@ -208,7 +208,9 @@ impl Task {
             SnapshotOutput::Prepare { .. } => {
                 for head in &mut self.heads {
                     if let Head::Gate { input, .. } = head {
-                        while input.proceed(cx.now)? {}
+                        while input.is_firing() {
+                            input.proceed(cx.now)?;
+                        }
                     }
                 }
                 Ok(())

@@ -224,8 +224,15 @@ impl Task {
         }
         self.extend_captures(cx)?;
         self.serve_periodic(cx)?;
-        if self.has_pending(cx)? {
+        let firing = self.proceed(cx)?;
+        let mut wake = self.deadline().min(firing.wake);
+        if firing.has_progress {
+            self.is_flushed = false;
             return Ok(Progress::Busy);
+        }
+        if firing.is_blocked {
+            self.flush_once()?;
+            return Ok(if busy { Progress::Busy } else { Progress::Idle(wake) });
         }
         if self.advance_ending(cx)? {
             return Ok(Progress::Busy);
@@ -233,29 +240,31 @@ impl Task {
         if self.is_done {
             return Ok(Progress::Done);
         }
-        let mut wake = self.deadline();
         if self.read_one(cx, &mut wake)? {
             self.is_flushed = false;
             busy = true;
-        } else if !self.is_flushed {
-            self.is_flushed = true;
-            self.signal_all(&mut Signal::EmitWatermark)?;
-            if !self.has_pending(cx)? {
-                self.signal_all(&mut Signal::Flush)?;
+        } else {
+            if !self.is_flushed {
+                self.signal_all(&mut Signal::EmitWatermark)?;
             }
-            busy = true;
+            if !self.is_firing() {
+                self.flush_once()?;
+            }
         }
-        Ok(if busy { Progress::Busy } else { Progress::Idle(wake) })
+        Ok(if busy || self.is_firing() { Progress::Busy } else { Progress::Idle(wake) })
     }
 
-    /// The next moment that something is due.
+    /// Sends what is buffered, if anything has come out since it was sent.
+    fn flush_once(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_flushed, true) {
+            return Ok(());
+        }
+        self.signal_all(&mut Signal::Flush)
+    }
+
+    /// The next moment that something other than a timer of an operator is due.
     fn deadline(&self) -> Timestamp {
         let mut at = self.barriers.deadline().unwrap_or(Timestamp::MAX);
-        for head in &self.heads {
-            if let Head::Gate { input, .. } = head {
-                at = at.min(input.deadline().unwrap_or(Timestamp::MAX));
-            }
-        }
         if self.has_live_source() && !self.options.latency_interval.is_zero() {
             at = at.min(self.next_latency);
         }
@@ -322,7 +331,7 @@ impl Task {
         }
         if cx.now >= self.next_watermark {
             self.next_watermark = cx.now + self.options.watermark_interval;
-            if !self.has_pending(cx)? {
+            if !self.is_firing() {
                 self.signal_all(&mut Signal::EmitWatermark)?;
             }
         }
@@ -343,17 +352,31 @@ impl Task {
         Ok(())
     }
 
-    /// Goes on with windows and timers that fire. `true` while nothing else of the task's data may be touched.
-    pub(super) fn has_pending(&mut self, cx: &StepContext<'_>) -> Result<bool> {
-        let mut pending = false;
+    fn is_firing(&self) -> bool {
+        self.heads.iter().any(|head| match head {
+            Head::Source(_) => false,
+            Head::Gate { input, .. } => input.is_firing(),
+        })
+    }
+
+    /// Goes on with windows and timers that fire, as far as the outputs have room.
+    fn proceed(&mut self, cx: &StepContext<'_>) -> Result<Firing> {
+        let mut firing = Firing { has_progress: false, is_blocked: false, wake: Timestamp::MAX };
         for head in &mut self.heads {
-            if let Head::Gate { input, .. } = head
-                && input.ready(cx.now) == Readiness::Ready
-            {
-                pending |= input.proceed(cx.now)?;
-            }
+            let Head::Gate { input, .. } = head else { continue };
+            let until = match input.ready(cx.now) {
+                Readiness::Ready => {
+                    firing.has_progress |= input.proceed(cx.now)?;
+                    input.deadline().unwrap_or(Timestamp::MAX)
+                }
+                Readiness::Busy(until) => {
+                    firing.is_blocked |= input.is_firing();
+                    until
+                }
+            };
+            firing.wake = firing.wake.min(until);
         }
-        Ok(pending)
+        Ok(firing)
     }
 
     pub(super) fn signal_all(&mut self, signal: &mut Signal<'_>) -> Result<()> {
@@ -363,6 +386,16 @@ impl Task {
     pub(super) fn report(&self, kind: ReportKind, cx: &mut StepContext<'_>) {
         cx.reports.push(Report { attempt: self.options.attempt, kind });
     }
+}
+
+/// What came of going on with windows and timers.
+struct Firing {
+    /// Something came out; there may be more.
+    has_progress: bool,
+    /// What must come out before anything else waits for room in an output.
+    is_blocked: bool,
+    /// When the next timer is due, or a busy sink wants to be asked again.
+    wake: Timestamp,
 }
 
 /// How many channels each input has: a source one, a gate as many as it has producers.

@@ -331,6 +331,10 @@ where
         down.signal(signal)
     }
 
+    fn is_firing(&self) -> bool {
+        self.firing.is_some()
+    }
+
     fn proceed<D: Op<Self::Out>>(&mut self, _: Timestamp, down: &mut D) -> Result<bool> {
         let Some(firing) = &mut self.firing else { return Ok(false) };
         while let Some(pane) = self.panes.get_mut(firing.at) {
