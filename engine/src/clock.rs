@@ -65,6 +65,20 @@ impl EpochMillis {
     pub const MIN: Self = Self(i64::MIN);
     /// Later than every event: the watermark at the end of a finite input.
     pub const MAX: Self = Self(i64::MAX);
+
+    /// What the wall clock shows at `at`, if this is what it showed at [`Timestamp::ZERO`].
+    pub const fn wall(self, at: Timestamp) -> Self {
+        Self(self.0.saturating_add_unsigned(at.0 / 1_000_000))
+    }
+
+    /// When the wall clock shows this moment, if `zero` is what it showed at [`Timestamp::ZERO`].
+    pub const fn moment(self, zero: Self) -> Timestamp {
+        let wait = self.0.saturating_sub(zero.0);
+        if wait <= 0 {
+            return Timestamp::ZERO;
+        }
+        Timestamp(wait.cast_unsigned().saturating_mul(1_000_000))
+    }
 }
 
 impl fmt::Display for EpochMillis {
@@ -74,5 +88,22 @@ impl fmt::Display for EpochMillis {
             Self::MAX => f.write_str("MAX"),
             Self(ms) => write!(f, "{ms}ms"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_shows_a_moment_from_its_timestamp_on_and_not_before() {
+        let zero = EpochMillis(1_000_000);
+        let at = EpochMillis(1_000_250);
+        let moment = at.moment(zero);
+        assert_eq!(zero.wall(moment), at);
+        let before = Timestamp::from_nanos(moment.as_nanos() - 1);
+        assert_eq!(zero.wall(before), EpochMillis(1_000_249));
+        assert_eq!(EpochMillis::MIN.moment(zero), Timestamp::ZERO);
+        assert_eq!(EpochMillis::MAX.moment(EpochMillis(-5)), Timestamp::MAX);
     }
 }

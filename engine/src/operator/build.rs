@@ -10,6 +10,7 @@ use super::boxed::DynOp;
 use super::head::Head;
 use super::split::SideOutput;
 use crate::channel::partition::ResultPartition;
+use crate::clock::EpochMillis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, CheckpointId};
 use crate::metrics::TaskMetrics;
@@ -42,6 +43,8 @@ pub struct Build {
     pub(crate) splits: BTreeMap<String, Vec<Split>>,
     /// The task's counters.
     pub(crate) metrics: Arc<TaskMetrics>,
+    /// What the wall clock showed at `Timestamp::ZERO`.
+    pub(crate) wall_at_zero: EpochMillis,
     slots: BTreeMap<usize, Box<dyn Any>>,
 }
 
@@ -65,6 +68,7 @@ impl Build {
             restored,
             splits,
             metrics,
+            wall_at_zero: EpochMillis(0),
             slots: BTreeMap::new(),
         }
     }

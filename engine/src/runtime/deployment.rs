@@ -8,6 +8,7 @@ use tidegate_netstack::lane::{Consumer, Producer};
 
 use super::in_flight::InFlight;
 use crate::barrier::Guarantee;
+use super::clock::Clock;
 use crate::channel::event::Event;
 use crate::channel::input::InputChannel;
 use crate::channel::partition::{PartitionOptions, ResultPartition};
@@ -59,6 +60,8 @@ impl Deployment {
     pub(super) fn build(self) -> Result<Task> {
         let Self { attempt, vertex, mut inputs, in_flight, .. } = self;
         let has_outputs = !self.outputs.is_empty();
+    pub(super) fn build(self, clock: Clock) -> Result<Task> {
+        let Self { attempt, vertex, mut inputs, .. } = self;
         let outputs = self
             .outputs
             .into_iter()
@@ -74,6 +77,7 @@ impl Deployment {
             self.splits,
             self.metrics.clone(),
         );
+        build.wall_at_zero = clock.wall_at_zero();
         vertex.attach(&mut build)?;
         let key_range = build.key_range();
         let mut task_inputs = Vec::new();

@@ -193,7 +193,7 @@ impl Worker {
                 let attempt = deployment.attempt;
                 let name = deployment.vertex.name.clone();
                 self.whereabouts.enter(attempt);
-                let built = catch_unwind(AssertUnwindSafe(|| deployment.build()));
+                let built = catch_unwind(AssertUnwindSafe(|| deployment.build(self.clock)));
                 self.whereabouts.leave();
                 let kind = match built.unwrap_or_else(|payload| Err(panic_error(payload))) {
                     Ok(task) => {
