@@ -8,6 +8,7 @@ mod graph;
 mod keyed_stream;
 pub(crate) mod logical;
 mod plan;
+mod processed;
 mod stream;
 mod windowed;
 
