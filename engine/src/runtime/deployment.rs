@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tidegate_netstack::lane::{Consumer, Producer};
 
+use super::clock::Clock;
 use super::in_flight::InFlight;
 use crate::barrier::Guarantee;
-use super::clock::Clock;
 use crate::channel::event::Event;
 use crate::channel::input::InputChannel;
 use crate::channel::partition::{PartitionOptions, ResultPartition};
@@ -57,11 +57,9 @@ const WATERMARK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Deployment {
     /// Makes the task, restoring its state.
-    pub(super) fn build(self) -> Result<Task> {
+    pub(super) fn build(self, clock: Clock) -> Result<Task> {
         let Self { attempt, vertex, mut inputs, in_flight, .. } = self;
         let has_outputs = !self.outputs.is_empty();
-    pub(super) fn build(self, clock: Clock) -> Result<Task> {
-        let Self { attempt, vertex, mut inputs, .. } = self;
         let outputs = self
             .outputs
             .into_iter()

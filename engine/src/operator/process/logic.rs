@@ -162,7 +162,7 @@ where
                 while self.states.pop_due(TimerDomain::Processing, EpochMillis::MAX).is_some() {}
                 self.quiesce();
             }
-            Signal::EndOfData { .. } => self.quiesce(),
+            Signal::QuiesceTimers | Signal::EndOfData { .. } => self.quiesce(),
             Signal::EmitWatermark
             | Signal::Idle(_)
             | Signal::Flush
