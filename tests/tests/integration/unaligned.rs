@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::config::{Config, Origin};
-use tidegate::{Job, JobHandle, JobStatus, sink, source};
+use tidegate::source::Source;
+use tidegate::{Job, JobStatus, sink, source};
 
 /// Records that the jobs read.
 const RECORDS: u64 = 60_000;
 const KEYS: u64 = 97;
+const FULL_SPEED: u64 = 1_000_000_000;
 
 fn config(parallelism: u32, aligned_timeout_ms: u64) -> Config {
     let mut config = Config::default();
@@ -24,12 +26,17 @@ fn config(parallelism: u32, aligned_timeout_ms: u64) -> Config {
 }
 
 /// Counts per key through two keyed exchanges, and the greatest count of each key comes out.
-fn job(config: Config, name: &str, fail_at: &[u64]) -> (Job, sink::Collected<(u64, u64)>) {
+fn job(
+    config: Config,
+    name: &str,
+    rate: u64,
+    fail_at: &[u64],
+) -> (Job, sink::Collected<(u64, u64)>) {
     let job = Job::with_config(name, config);
     let (collect, collected) = sink::collect::<(u64, u64)>();
     let seen = Arc::new(AtomicU64::new(0));
     let fail_at = fail_at.to_vec();
-    job.source("numbers", source::generate(RECORDS, |i| i))
+    job.source("numbers", source::generate(RECORDS, |i| i).rate(rate))
         .key_by(|n| n % KEYS)
         .count("counts")
         .map(|(key, count)| (key, count))
@@ -65,7 +72,7 @@ fn check(collected: &sink::Collected<(u64, u64)>) {
 
 fn run(parallelism: u32, aligned_timeout_ms: u64, fail_at: &[u64]) -> JobStatus {
     let name = format!("unaligned {parallelism} {aligned_timeout_ms} {fail_at:?}");
-    let (job, collected) = job(config(parallelism, aligned_timeout_ms), &name, fail_at);
+    let (job, collected) = job(config(parallelism, aligned_timeout_ms), &name, FULL_SPEED, fail_at);
     let status = job.run().expect("the job ends");
     check(&collected);
     status
@@ -99,28 +106,24 @@ fn checkpoints_that_time_out_while_aligning_restore_what_was_in_flight() {
 #[test]
 fn in_flight_records_follow_their_keys_to_another_parallelism() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut last: Option<sink::Collected<(u64, u64)>> = None;
     let mut collected = Vec::new();
     for (round, parallelism) in [2, 3, 1, 2].into_iter().enumerate() {
         let mut config = config(parallelism, 0);
         config.checkpoint.dir = Some(dir.path().to_owned());
-        let (mut job, output) = job(config, "rescale in flight", &[]);
+        let (mut job, output) = job(config, "rescale in flight", RECORDS / 2, &[]);
         job.resume(round > 0);
         if round < 3 {
             let handle = job.spawn().expect("the job starts");
             for _ in 0..3 {
                 handle.wait_checkpoint(Duration::from_secs(20));
             }
-            let _: Option<JobHandle> = None;
             let stopped = handle.cancel();
             assert!(stopped.is_err(), "the input is longer than that");
         } else {
             job.run().expect("the job ends");
         }
         collected.extend(output.take());
-        last = Some(output);
     }
-    drop(last);
     // What each round committed adds up: nothing is missing or twice.
     let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
     for n in 0..RECORDS {
