@@ -117,18 +117,20 @@ impl Args {
         for (key, value) in flags {
             self.config.set(key, &value, Origin::Flag)?;
         }
-        // The short names of what is set most often.
-        let short: &[(&str, &[&str])] = &[
-            ("workers", &["taskmanager.slots", "parallelism.default"]),
-            ("checkpoints", &["checkpoint.dir"]),
-            ("checkpoint-interval", &["checkpoint.interval"]),
+        // The short names of what is set most often, where a command has them in this sense.
+        let short: &[(&str, &str, &[&str])] = &[
+            ("workers", "N", &["taskmanager.slots", "parallelism.default"]),
+            ("checkpoints", "DIR", &["checkpoint.dir"]),
+            ("checkpoint-interval", "TIME", &["checkpoint.interval"]),
         ];
-        for (name, keys) in short {
+        for (name, value, keys) in short {
+            if !self.options().any(|option| option.key == *name && option.value == *value) {
+                continue;
+            }
             let Some(value) = self.values.get(name) else { continue };
             for key in *keys {
-                self.config
-                    .set(key, value, Origin::Flag)
-                    .map_err(|error| Failure::Usage(format!("--{name}: {error}")))?;
+                let set = self.config.set(key, value, Origin::Flag);
+                set.map_err(|error| Failure::Usage(format!("--{name}: {error}")))?;
             }
         }
         Ok(())
@@ -136,7 +138,6 @@ impl Args {
 
     /// An option's text, if it was given.
     pub fn text(&self, key: &str) -> Option<&str> {
-        debug_assert!(self.options().any(|option| option.key == key), "{key} is in no table");
         self.values.get(key).map(String::as_str)
     }
 

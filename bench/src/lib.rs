@@ -3,16 +3,24 @@
 //! `main` is all that the binary does; the rest is public for the benches and tests of this package only.
 
 pub mod args;
+pub mod clocked;
+pub mod event;
 pub mod event_log;
 pub mod failure;
 pub mod flights;
 pub mod folders;
 pub mod json;
+pub mod keyed_feed;
 pub mod progress;
 pub mod report;
 pub mod run;
 pub mod signals;
+pub mod throughput;
 pub mod usage;
+pub mod w1;
+pub mod w2;
+pub mod w3;
+pub mod w6b;
 pub mod wordcount;
 
 use std::process::ExitCode;
@@ -25,7 +33,8 @@ use failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The commands; the first runs if none is named.
-const COMMANDS: &[Command] = &[flights::COMMAND, wordcount::COMMAND];
+const COMMANDS: &[Command] =
+    &[flights::COMMAND, wordcount::COMMAND, w1::COMMAND, w2::COMMAND, w3::COMMAND, w6b::COMMAND];
 
 /// Runs the command line of this process. Exit codes: 0 done, 1 the job failed, 2 usage or configuration, 3 a
 /// checkpoint can't be used.
@@ -54,6 +63,10 @@ fn command(args: Args) -> Result<(), Failure> {
     match args.command.name {
         "flights" => flights::flights(args),
         "wordcount" => wordcount::wordcount(args),
+        "w1" => w1::w1(args),
+        "w2" => w2::w2(args),
+        "w3" => w3::w3(args),
+        "w6b" => w6b::w6b(args),
         name => Err(Failure::Usage(format!("command '{name}' does nothing"))),
     }
 }

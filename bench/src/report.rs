@@ -101,7 +101,10 @@ pub fn median(ascending: &[Duration]) -> Option<Duration> {
 }
 
 fn ms(duration: Duration) -> String {
-    format!("{:.2} ms", duration.as_secs_f64() * 1e3)
+    match duration.as_micros() {
+        0..1000 => format!("{:.1} us", duration.as_secs_f64() * 1e6),
+        _ => format!("{:.2} ms", duration.as_secs_f64() * 1e3),
+    }
 }
 
 fn bytes(n: u64) -> String {
