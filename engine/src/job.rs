@@ -39,7 +39,6 @@ pub struct Job {
     config: Config,
     resume: bool,
     restore_from: Option<CheckpointId>,
-    handles_signals: bool,
 }
 
 impl Job {
@@ -56,7 +55,6 @@ impl Job {
             config,
             resume: false,
             restore_from: None,
-            handles_signals: false,
         }
     }
 
@@ -210,6 +208,7 @@ impl Job {
             buffers_per_channel: self.config.buffer.per_channel,
             record_bytes_max: self.config.record.max_bytes,
             emission_bytes_max: self.config.emission.max_bytes,
+            buffer_timeout: self.config.buffer.timeout,
             latency_interval: LATENCY_INTERVAL,
         }
     }

@@ -103,11 +103,6 @@ impl ResultPartition {
         }
     }
 
-    /// Whether a buffer is open that a flush would publish.
-    pub(crate) fn has_open(&self) -> bool {
-        self.lanes.iter().any(|sub| sub.lane.has_open())
-    }
-
     /// Sends a watermark where there is room; elsewhere it waits, and a later one takes its place.
     pub(crate) fn watermark(&mut self, watermark: EpochMillis) {
         self.watermark = watermark;

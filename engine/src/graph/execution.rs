@@ -86,11 +86,6 @@ pub struct EdgePlan {
 }
 
 impl ExecutionGraph {
-    /// The edge of that number.
-    pub(crate) fn edge(&self, edge: usize) -> &EdgePlan {
-        self.edges.iter().find(|plan| plan.edge == edge).expect("vertices name edges that exist")
-    }
-
     /// What the graph is made of, as text: equal for equal jobs, whatever their parallelism.
     pub fn fingerprint(&self) -> String {
         let mut text = String::new();

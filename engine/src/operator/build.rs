@@ -35,8 +35,6 @@ pub struct Build {
     pub(crate) heads: Vec<Head>,
     /// Outputs by edge.
     pub(crate) outputs: BTreeMap<usize, ResultPartition>,
-    /// Which edge each gate reads, in the order of the gates.
-    pub(crate) gates: Vec<usize>,
     /// What is restored.
     pub(crate) restored: Arc<RestoredState>,
     /// The sources' splits for a first start, by source, already this subtask's share.
@@ -64,7 +62,6 @@ impl Build {
             key_groups,
             heads: Vec::new(),
             outputs,
-            gates: Vec::new(),
             restored,
             splits,
             metrics,

@@ -30,13 +30,15 @@ mod union;
 pub use boxed::Boxed;
 pub use build::Build;
 pub use chain::{Chain, EdgeKind, End, Stage};
-pub use exchange::{Broadcast, Exchange, PartitionByKey, Rebalance};
+pub use exchange::{
+    Broadcast, BroadcastOp, Exchange, PartitionByKey, PartitionByKeyOp, Rebalance, RebalanceOp,
+};
 pub use filter::Filter;
 pub use flat_map::FlatMap;
 pub use fold::{Fold, Folded};
 pub(crate) use fold::{TableBlocks, restore_table};
 pub use forward::Forward;
-pub use head::{Head, HeadInput, Taken};
+pub use head::{Driven, Head, HeadInput, HeadSource, Taken};
 pub use inspect::Inspect;
 pub use key::{BorrowedKey, KeyFn, OwnedKey};
 pub use keyed::{Keyed, KeyedHead, KeyedLogic, Logic};
@@ -45,7 +47,7 @@ pub use op::{Op, Signal, fail};
 pub use parallel::Parallel;
 pub use policy::OnError;
 pub use process::{Context, Each, Process, ProcessLogic, Processing, States, Timer};
-pub use sink::IntoSink;
+pub use sink::{IntoSink, SinkOp};
 pub use source::FromSource;
 pub(crate) use split::SideOutput;
 pub use split::{Inlet, Split};

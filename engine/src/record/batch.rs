@@ -9,34 +9,27 @@ use super::codec::{Frames, append};
 #[derive(Debug)]
 pub(crate) struct Batch<T> {
     bytes: Vec<u8>,
-    len: u32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T: Data> Batch<T> {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::with_capacity(16 << 10), len: 0, of: PhantomData }
+        Self { bytes: Vec::with_capacity(16 << 10), of: PhantomData }
     }
 
     /// Adds a record.
     #[inline(always)]
     pub(crate) fn push(&mut self, view: T::Ref<'_>) {
         append::<T>(&mut self.bytes, view);
-        self.len += 1;
     }
 
     /// Forgets the records and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.len = 0;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+        self.bytes.is_empty()
     }
 
     /// Shows each record to `g`.

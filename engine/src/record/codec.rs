@@ -50,6 +50,7 @@ impl std::fmt::Display for BadFrame {
 impl std::error::Error for BadFrame {}
 
 mod sealed {
+    #[expect(unnameable_types, reason = "only this file implements codecs")]
     pub trait Sealed {}
 }
 use sealed::Sealed;

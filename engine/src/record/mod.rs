@@ -21,7 +21,7 @@ mod serde;
 
 pub use data::{AsData, Data};
 pub use feed::{Feed, Output};
-pub use key::Key;
+pub use key::{Key, KeyCodec, Text};
 pub use list::List;
 pub(crate) use load::words16;
 pub use tidegate_derive::Data;

@@ -842,6 +842,7 @@ impl Control {
             splits,
             checkpointed: self.options.checkpointed,
             drain_hold: self.options.drain_hold,
+            buffer_timeout: self.options.buffer_timeout,
             latency_interval: self.options.latency_interval,
             metrics,
         }

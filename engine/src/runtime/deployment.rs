@@ -48,6 +48,7 @@ pub(super) struct Deployment {
     pub(super) splits: BTreeMap<String, Vec<Split>>,
     pub(super) checkpointed: bool,
     pub(super) drain_hold: bool,
+    pub(super) buffer_timeout: Duration,
     pub(super) latency_interval: Duration,
     pub(super) metrics: Arc<TaskMetrics>,
 }
@@ -115,6 +116,7 @@ impl Deployment {
             drain_hold: self.drain_hold,
             restored,
             watermark_interval: WATERMARK_INTERVAL,
+            buffer_timeout: self.buffer_timeout,
             latency_interval: self.latency_interval,
             metrics: self.metrics,
         };

@@ -17,4 +17,4 @@ mod worker;
 
 pub(crate) use control::{Request, check_resume};
 pub use parts::{Parts, RuntimeOptions};
-pub use status::{CheckpointStats, JobState, JobStatus, Shared, TaskStatus};
+pub use status::{CHECKPOINTS_MAX, CheckpointStats, JobState, JobStatus, Shared, TaskStatus};

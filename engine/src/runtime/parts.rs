@@ -50,6 +50,8 @@ pub struct RuntimeOptions {
     pub record_bytes_max: usize,
     /// The largest emission beyond what is free.
     pub emission_bytes_max: usize,
+    /// After this time a buffer is sent although it is not full.
+    pub buffer_timeout: Duration,
     /// How often sources send latency markers.
     pub latency_interval: Duration,
 }

@@ -48,6 +48,8 @@ pub struct TaskOptions {
     pub ended_inputs: Vec<u32>,
     /// How often generators of watermarks are asked.
     pub watermark_interval: Duration,
+    /// After this time a buffer is sent although it is not full.
+    pub buffer_timeout: Duration,
     /// How often sources send latency markers; zero for never.
     pub latency_interval: Duration,
     /// The counters.
@@ -105,6 +107,7 @@ pub struct Task {
     pub(super) is_done: bool,
     pub(super) has_sources_only: bool,
     next_watermark: Timestamp,
+    next_flush: Timestamp,
     next_latency: Timestamp,
 }
 
@@ -153,6 +156,7 @@ impl Task {
             is_done: false,
             has_sources_only,
             next_watermark: Timestamp::ZERO,
+            next_flush: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,
         }
     }
@@ -333,6 +337,12 @@ impl Task {
             self.next_watermark = cx.now + self.options.watermark_interval;
             if !self.is_firing() {
                 self.signal_all(&mut Signal::EmitWatermark)?;
+            }
+        }
+        if cx.now >= self.next_flush {
+            self.next_flush = cx.now + self.options.buffer_timeout;
+            if !self.is_firing() {
+                self.flush_once()?;
             }
         }
         if cx.now >= self.next_latency && !self.options.latency_interval.is_zero() {
