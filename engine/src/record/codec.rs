@@ -517,7 +517,8 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 impl Sealed for () {}
 impl Codec for () {
     type Ref<'a> = ();
-    const HEAD: usize = 0;
+    /// Not 0: frames must not all lie in one place.
+    const HEAD: usize = 8;
     const FIXED: bool = true;
     #[inline(always)]
     fn shorten<'short, 'long: 'short>((): ()) {}

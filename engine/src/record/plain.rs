@@ -290,6 +290,7 @@ mod tests {
     #[test]
     fn every_built_in_type_survives_a_round_trip_and_its_truncations_are_refused() {
         round_trip(7u64);
+        round_trip(());
         round_trip((-7i32, true, 'ß', 2.5f64));
         round_trip(String::new());
         round_trip("sixteen bytes it".to_owned());

@@ -13,6 +13,7 @@ use super::ending::RunningStep;
 use super::inputs::{GateTime, TaskInput};
 use super::message::{Mail, Report, ReportKind};
 use super::pace::Pace;
+use super::reading::ReadOutcome;
 use super::{finish, snapshot};
 use crate::barrier::{self, Guarantee, Input};
 use crate::channel::event::{Event, Position};
@@ -244,15 +245,20 @@ impl Task {
         if self.is_done {
             return Ok(Progress::Done);
         }
-        if self.read_one(cx, &mut wake)? {
-            self.is_flushed = false;
-            busy = true;
-        } else {
-            if !self.is_flushed {
-                self.signal_all(&mut Signal::EmitWatermark)?;
+        match self.read_one(cx, &mut wake)? {
+            ReadOutcome::Progress => {
+                self.is_flushed = false;
+                busy = true;
             }
-            if !self.is_firing() {
-                self.flush_once()?;
+            // `buffer.timeout` sends what waits too long.
+            ReadOutcome::Blocked => wake = wake.min(self.next_flush),
+            ReadOutcome::Empty => {
+                if !self.is_flushed {
+                    self.signal_all(&mut Signal::EmitWatermark)?;
+                }
+                if !self.is_firing() {
+                    self.flush_once()?;
+                }
             }
         }
         Ok(if busy || self.is_firing() { Progress::Busy } else { Progress::Idle(wake) })

@@ -20,21 +20,37 @@ const SOURCE_BATCHES: u32 = 16;
 /// How long a step of a source with slow batches may take.
 const STEP_TIME: Duration = Duration::from_micros(20);
 
+/// What came of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadOutcome {
+    /// Something was read.
+    Progress,
+    /// There is nothing to read.
+    Empty,
+    /// There may be something, but an output has no room: what is buffered for the others may as well fill up.
+    Blocked,
+}
+
 impl Task {
     /// Reads from the inputs in turn: one buffer, one event or some batches of a source.
     pub(super) fn read_one(
         &mut self,
         cx: &mut StepContext<'_>,
         wake: &mut Timestamp,
-    ) -> Result<bool> {
+    ) -> Result<ReadOutcome> {
+        let mut outcome = ReadOutcome::Empty;
         for turn in 0..self.inputs.len() {
             let index = (self.next_input + turn) % self.inputs.len();
-            if self.read_input(index, cx, wake)? {
-                self.next_input = (index + 1) % self.inputs.len();
-                return Ok(true);
+            match self.read_input(index, cx, wake)? {
+                ReadOutcome::Progress => {
+                    self.next_input = (index + 1) % self.inputs.len();
+                    return Ok(ReadOutcome::Progress);
+                }
+                ReadOutcome::Blocked => outcome = ReadOutcome::Blocked,
+                ReadOutcome::Empty => {}
             }
         }
-        Ok(false)
+        Ok(outcome)
     }
 
     fn read_input(
@@ -42,42 +58,43 @@ impl Task {
         index: usize,
         cx: &mut StepContext<'_>,
         wake: &mut Timestamp,
-    ) -> Result<bool> {
+    ) -> Result<ReadOutcome> {
         let head = self.inputs[index].head();
         match &mut self.inputs[index] {
             TaskInput::Source { is_blocked, is_ended, busy_until, .. } => {
                 if *is_blocked || *is_ended {
-                    return Ok(false);
+                    return Ok(ReadOutcome::Empty);
                 }
                 if *busy_until > cx.now {
                     *wake = (*wake).min(*busy_until);
-                    return Ok(false);
+                    return Ok(ReadOutcome::Empty);
                 }
                 self.poll_source(index, head, cx, wake)
             }
             TaskInput::Channel { channel, .. } => {
                 if channel.is_blocked || channel.is_ended {
-                    return Ok(false);
+                    return Ok(ReadOutcome::Empty);
                 }
                 // Asked before anything is taken: a full output leaves the buffer in its channel.
                 match self.heads[head].driven().ready(cx.now) {
                     Readiness::Ready => {}
                     Readiness::Busy(until) => {
                         *wake = (*wake).min(until);
-                        return Ok(false);
+                        return Ok(ReadOutcome::Blocked);
                     }
                 }
+                let progress = ReadOutcome::Progress;
                 match channel.read() {
-                    Read::Empty | Read::Broken => Ok(false),
-                    Read::Buffer => self.take_buffer(index, head, cx).map(|()| true),
-                    Read::Event(event) => self.event(index, head, event, cx).map(|()| true),
+                    Read::Empty | Read::Broken => Ok(ReadOutcome::Empty),
+                    Read::Buffer => self.take_buffer(index, head, cx).map(|()| progress),
+                    Read::Event(event) => self.event(index, head, event, cx).map(|()| progress),
                     Read::Priority(entry) => {
                         self.priority(index, entry.event, entry.position, cx)?;
                         // Captures grow before anything else is read.
                         self.serve_priorities(cx)?;
-                        self.extend_captures(cx).map(|()| true)
+                        self.extend_captures(cx).map(|()| progress)
                     }
-                    Read::End => self.end_of_partition(index, cx).map(|()| true),
+                    Read::End => self.end_of_partition(index, cx).map(|()| progress),
                 }
             }
         }
@@ -147,15 +164,16 @@ impl Task {
         head: usize,
         cx: &mut StepContext<'_>,
         wake: &mut Timestamp,
-    ) -> Result<bool> {
+    ) -> Result<ReadOutcome> {
         let (mut total, mut batches, started) = (0, 0, (cx.clock)());
-        let mut progress = false;
+        let (mut progress, mut blocked) = (false, false);
         while batches < SOURCE_BATCHES {
             let Head::Source(source) = &mut self.heads[head] else { break };
             match source.ready(cx.now) {
                 Readiness::Ready => {}
                 Readiness::Busy(until) => {
                     *wake = (*wake).min(until);
+                    blocked = true;
                     break;
                 }
             }
@@ -194,7 +212,11 @@ impl Task {
             self.options.metrics.took_records(total as u64);
             self.options.metrics.was_busy(elapsed);
         }
-        Ok(progress)
+        Ok(match (progress, blocked) {
+            (true, _) => ReadOutcome::Progress,
+            (false, true) => ReadOutcome::Blocked,
+            (false, false) => ReadOutcome::Empty,
+        })
     }
 
     /// An event that stands in band.
