@@ -739,6 +739,7 @@ pub(crate) fn put_in_lane<T: Data, E: Copy + Send>(
     let prefix = prefix::<T>();
     let bytes = prefix + frame_len::<T>(view);
     let at = lane.reserve(bytes)?;
+    fetch_for_writing(at, AHEAD_BYTES);
     if prefix > 0 {
         // SAFETY: `reserve` gave room for the prefix and the frame.
         unsafe { at.cast::<u64>().write_unaligned(hash) };
@@ -749,6 +750,23 @@ pub(crate) fn put_in_lane<T: Data, E: Copy + Send>(
     unsafe { write_frame::<T>(frame, view) };
     lane.advance(bytes);
     Ok(())
+}
+
+/// How far ahead of the written byte a buffer's lines are fetched.
+const AHEAD_BYTES: usize = 512;
+
+/// Fetches the line `ahead` bytes behind `at` for writing: a buffer that comes back lies in the consumer's cache, and a store
+/// would wait for it.
+#[inline(always)]
+fn fetch_for_writing(at: NonNull<u8>, ahead: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        let line = at.as_ptr().wrapping_add(ahead).cast_const().cast();
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = (at, ahead);
 }
 
 /// Appends a frame (without hash) to owned bytes: for state, snapshots and scratch batches.
