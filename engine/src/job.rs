@@ -1,6 +1,7 @@
 //! A job: streams written down, checked, and run here, beside here, or step by step.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use crate::graph::logical::execution_graph;
 use crate::graph::{ExecutionGraph, Graph, Plan, Stream};
 use crate::id::CheckpointId;
 use crate::operator::FromSource;
-use crate::runtime::{JobState, JobStatus, Parts, Request, RuntimeOptions, Shared, check_resume};
+use crate::runtime::{
+    Begin, JobState, JobStatus, Parts, Request, RuntimeOptions, SavepointStop, Shared, Wish, begin,
+};
 use crate::source::{Source, Split};
 use crate::state::directory::DirectoryStore;
 use crate::state::memory::MemoryStore;
@@ -37,8 +40,7 @@ pub struct Job {
     name: String,
     graph: Graph,
     config: Config,
-    resume: bool,
-    restore_from: Option<CheckpointId>,
+    wish: Wish,
 }
 
 impl Job {
@@ -53,8 +55,7 @@ impl Job {
             name: name.to_owned(),
             graph: Graph::default(),
             config,
-            resume: false,
-            restore_from: None,
+            wish: Wish::Fresh,
         }
     }
 
@@ -66,14 +67,28 @@ impl Job {
     /// Whether to go on from the last completed checkpoint in `checkpoint.dir`, if there is one. Without it, a directory
     /// that holds checkpoints is an error.
     pub fn resume(&mut self, resume: bool) -> &mut Self {
-        self.resume = resume;
+        self.wish = if resume { Wish::Latest } else { Wish::Fresh };
         self
     }
 
-    /// Goes on from that checkpoint instead of the last one. Implies [`resume`](Job::resume).
+    /// Goes back to that checkpoint of `checkpoint.dir` instead of going on from the last one.
+    ///
+    /// What sinks have committed since is taken back before the job starts (parts of [`exactly_once_files`] go to `.superseded`),
+    /// and the checkpoints since are removed; a sink that can't take back refuses, and then nothing is changed.
+    ///
+    /// [`exactly_once_files`]: crate::sink::exactly_once_files
     pub fn restore_from(&mut self, checkpoint: CheckpointId) -> &mut Self {
-        self.resume = true;
-        self.restore_from = Some(checkpoint);
+        self.wish = Wish::Checkpoint(checkpoint);
+        self
+    }
+
+    /// Begins from the savepoint in `folder`, which is what [`JobHandle::savepoint`] returned or was moved from there. It is only
+    /// read. A savepoint of a drained job restores as ended: what it had prepared is committed, and the job ends.
+    ///
+    /// As with [`restore_from`](Job::restore_from), what was committed since and checkpoints since are taken back. Until the
+    /// first checkpoint of the new run is complete, a restart of the program has to name the savepoint again.
+    pub fn restore_from_savepoint(&mut self, folder: impl Into<PathBuf>) -> &mut Self {
+        self.wish = Wish::Savepoint(folder.into());
         self
     }
 
@@ -210,6 +225,8 @@ impl Job {
             emission_bytes_max: self.config.emission.max_bytes,
             buffer_timeout: self.config.buffer.timeout,
             latency_interval: LATENCY_INTERVAL,
+            incremental: self.config.checkpoint.incremental,
+            retain_on_cancel: self.config.checkpoint.retain_on_cancel,
         }
     }
 
@@ -221,14 +238,13 @@ impl Job {
         };
         let owner = Owner { job: self.name.clone(), fingerprint: graph.fingerprint() };
         let (snapshots, survey) = Snapshots::own(store, &owner)?;
-        let Some(restore) = check_resume(&snapshots, survey, self.resume, self.restore_from)?
-        else {
+        let Some(begin) = begin(&snapshots, survey, &self.wish, &graph)? else {
             let shared = Arc::new(Shared::default());
             shared.already_ended();
             return Ok(Started::Ended(shared));
         };
         let mut splits: BTreeMap<String, Vec<Split>> = BTreeMap::new();
-        if restore.is_none() {
+        if begin == Begin::Fresh {
             for vertex in &graph.vertices {
                 for (name, splits_of) in &vertex.sources {
                     splits.insert(name.clone(), splits_of(vertex.parallelism)?);
@@ -236,7 +252,7 @@ impl Job {
             }
         }
         let (parts, parkers) =
-            Parts::new(&self.name, graph, options.clone(), snapshots, splits, restore)?;
+            Parts::new(&self.name, graph, options.clone(), snapshots, splits, begin)?;
         Ok(Started::Ready(Box::new(parts), parkers))
     }
 }
@@ -284,16 +300,52 @@ impl JobHandle {
     /// # Errors
     /// Why there is none.
     pub fn checkpoint(&self) -> Result<CheckpointId> {
+        self.ask(Request::Checkpoint)
+    }
+
+    /// Takes a savepoint into a folder of its own in `dir`, `savepoint-<id>`, and waits until it is complete. Returns the folder.
+    ///
+    /// It is whole in itself: it can be moved, and it stays until its owner removes it. The job goes on, and nothing is committed
+    /// by it (FLIP-147 and Flink's savepoints: not counted, not notified).
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn savepoint(&self, dir: impl AsRef<Path>) -> Result<PathBuf> {
+        let dir = dir.as_ref().to_owned();
+        self.ask(|promise| Request::Savepoint(dir, promise))
+    }
+
+    /// Stops the job with a savepoint in `dir`, and waits for the outcome. No other checkpoint is taken meanwhile.
+    ///
+    /// With `drain` the job ends as if its sources were exhausted: all windows fire and all operators finish, so that a job which
+    /// is meant to read more must be stopped without. The store then says that the job has ended, or where to go on from.
+    ///
+    /// # Errors
+    /// The job doesn't run, or takes no checkpoints. That there is no savepoint is an outcome, not an error.
+    pub fn stop_with_savepoint(
+        &self,
+        dir: impl AsRef<Path>,
+        drain: bool,
+    ) -> Result<SavepointStop> {
+        let dir = dir.as_ref().to_owned();
+        self.ask(|promise| Request::StopWithSavepoint(dir, drain, promise))
+    }
+
+    /// Asks the control thread, and waits for the answer.
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(crossbeam::channel::Sender<Result<T>>) -> Request,
+    ) -> Result<T> {
         let over = || Error::new(ErrorKind::Checkpoint, "the job is over");
         let parts = self.parts.as_ref().ok_or_else(over)?;
         let (promise, outcome) = crossbeam::channel::bounded(1);
-        parts.request(Request::Checkpoint(promise));
+        parts.request(request(promise));
         loop {
             match outcome.recv_timeout(LOOK_AGAIN) {
                 Ok(outcome) => return outcome,
                 Err(crossbeam::channel::RecvTimeoutError::Timeout) => {
                     if self.state().is_over() {
-                        return Err(over());
+                        return outcome.try_recv().unwrap_or_else(|_| Err(over()));
                     }
                 }
                 Err(crossbeam::channel::RecvTimeoutError::Disconnected) => return Err(over()),

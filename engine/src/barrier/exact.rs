@@ -155,6 +155,19 @@ impl Exact {
         &self.channels[channel.0 as usize].inserted
     }
 
+    pub(super) fn awaited(&self, checkpoint: CheckpointId) -> Vec<ChannelIndex> {
+        let is_running = self.is_running(checkpoint);
+        if !is_running && Some(checkpoint) <= self.current {
+            return Vec::new();
+        }
+        let has_come = |channel| is_running && self.aligned.contains(channel);
+        (0..self.channels.len())
+            .filter(|&index| !self.channels[index].is_closed())
+            .map(channel_index)
+            .filter(|&channel| !has_come(channel))
+            .collect()
+    }
+
     pub(super) fn report(&self) -> Option<AlignmentReport> {
         self.clock.as_ref().map(AlignmentClock::report)
     }

@@ -123,6 +123,14 @@ impl Machine {
         }
     }
 
+    /// Channels that `checkpoint` still awaits a barrier of; in exactly-once counting only.
+    pub fn awaited(&self, checkpoint: CheckpointId) -> Vec<ChannelIndex> {
+        match &self.0 {
+            Counting::Exact(exact) => exact.awaited(checkpoint),
+            Counting::Tracker(_) => Vec::new(),
+        }
+    }
+
     /// The figures of the checkpoint that started last, complete after its [`Completed`](super::Output::Completed) and
     /// the [`Input::Captured`] that belong to it.
     pub fn report(&self) -> Option<AlignmentReport> {

@@ -12,6 +12,7 @@ use tidegate_netstack::lane::{Consumer, Next, Priority, Slot};
 use super::capture::{CapturedChannel, CapturedSlot};
 use super::event::{Event, Position};
 use crate::clock::EpochMillis;
+use crate::id::CheckpointId;
 
 /// The consuming end of one lane.
 #[derive(Debug)]
@@ -189,6 +190,28 @@ impl InputChannel {
     /// Up to where entries are known to be in the lane.
     pub(crate) fn loaded(&self) -> Position {
         Position(self.consumer.as_ref().map_or(0, Consumer::loaded_tail))
+    }
+
+    /// Bytes of records that are queued and not read, up to the barrier of `checkpoint` if that is there.
+    pub(crate) fn bytes_before(&mut self, checkpoint: CheckpointId) -> u64 {
+        let mut bytes = 0;
+        if let Some(reading) = &self.reading {
+            bytes += (reading.buffer.len() - reading.offset) as u64;
+        }
+        let mut has_barrier = false;
+        let mut count = |slot: &Slot<Event>| match slot {
+            Slot::Buffer(buffer) if !has_barrier => bytes += buffer.len() as u64,
+            Slot::Event(Event::Barrier(barrier)) => has_barrier |= barrier.checkpoint == checkpoint,
+            Slot::Buffer(_) | Slot::Event(_) => {}
+        };
+        for slot in &self.recovered {
+            count(slot);
+        }
+        if let Some(consumer) = &mut self.consumer {
+            let tail = consumer.loaded_tail();
+            consumer.peek_until(tail, |_, slot| count(slot));
+        }
+        bytes
     }
 
     /// Begins a capture at the read position: takes what is left of earlier recovered entries.

@@ -85,6 +85,8 @@ table! {
         tolerable_failed: Option<u32> = None, "checkpoint.tolerable-failed";
         /// So many complete checkpoints are kept.
         num_retained: u32 = 2, "checkpoint.num-retained";
+        /// Whether a checkpoint writes only those parts of keyed state that have changed since the last one.
+        incremental: bool = false, "checkpoint.incremental";
         /// Whether checkpoints stay when the job is cancelled.
         retain_on_cancel: bool = true, "checkpoint.retain-on-cancel";
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::graph::Attach;
 use crate::error::Result;
-use crate::id::VertexId;
+use crate::id::{CheckpointId, VertexId};
 use crate::operator::{Build, EdgeKind};
 use crate::record::key_group::KeyGroups;
 use crate::source::Split;
@@ -27,6 +27,9 @@ pub type SplitsOf = (String, Arc<dyn Fn(u32) -> Result<Vec<Split>> + Send + Sync
 /// Checks a part of the job before anything starts.
 pub type Check = (String, Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
+/// Takes back what a sink committed after a checkpoint; none if it can't.
+pub type Retract = (String, Option<Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>>);
+
 /// One vertex: chains that run in one task.
 #[derive(Clone)]
 pub struct VertexPlan {
@@ -44,6 +47,8 @@ pub struct VertexPlan {
     pub sources: Vec<SplitsOf>,
     /// What checks its sinks and options.
     pub checks: Vec<Check>,
+    /// What takes back what its sinks committed.
+    pub retracts: Vec<Retract>,
     /// The edges it reads, one a gate.
     pub reads: Vec<usize>,
     /// The edges it writes.

@@ -119,6 +119,7 @@ fn vertex(
         parallelism: default_parallelism,
         sources: Vec::new(),
         checks: Vec::new(),
+        retracts: Vec::new(),
         reads: Vec::new(),
         writes: Vec::new(),
         has_state: false,
@@ -132,6 +133,7 @@ fn vertex(
         plan.names.extend(stage.names.iter().cloned());
         plan.sources.extend(stage.splits_of.iter().cloned());
         plan.checks.extend(stage.checks.iter().cloned());
+        plan.retracts.extend(stage.retracts.iter().cloned());
         plan.reads.extend(&stage.reads);
         plan.writes.extend(stage.writes.iter().map(|(edge, _)| *edge));
         plan.has_state |= stage.has_state;

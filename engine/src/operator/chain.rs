@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Build;
 use super::op::Op;
 use crate::error::Result;
+use crate::id::CheckpointId;
 use crate::record::Data;
 use crate::source::Split;
 
@@ -66,6 +67,9 @@ pub(crate) type NameSplits = Arc<dyn Fn(u32) -> Result<Vec<Split>> + Send + Sync
 /// Checks a sink's output.
 pub(crate) type CheckSink = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
+/// Takes back what a sink committed after a checkpoint.
+pub(crate) type RetractSink = Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>;
+
 /// What a stage consists of: one chain with its end, as the job's builder learns it.
 #[derive(Clone, Default)]
 pub struct Stage {
@@ -73,6 +77,8 @@ pub struct Stage {
     pub(crate) splits_of: Vec<(String, NameSplits)>,
     /// What checks the sinks.
     pub(crate) checks: Vec<(String, CheckSink)>,
+    /// What takes back what the sinks committed; none for one that can't.
+    pub(crate) retracts: Vec<(String, Option<RetractSink>)>,
     /// What to call its parts, in order: `source 'lines'`, `map`, ….
     pub operators: Vec<String>,
     /// Names of sources, stateful operators and sinks: unique in the job, and what state is filed under.

@@ -7,8 +7,9 @@ use super::keyed::{KeyedLogic, Logic};
 use super::{Build, Op, Signal, Stage};
 use crate::error::Result;
 use crate::record::{AsData, Data, Key};
-use crate::state::part::{PartKind, WriteBlocks};
-use crate::state::{Table, TableOptions, TableSnapshot, Value};
+use crate::record::key_group::KeyGroupRange;
+use crate::state::part::{PartKind, TableMoment, WriteBlocks};
+use crate::state::{Part, Table, TableOptions, TableSnapshot, Value};
 
 /// Above this a table's lines are fetched ahead: half of a typical L2.
 const LARGE_BYTES: usize = 1 << 20;
@@ -93,9 +94,25 @@ pub(crate) struct TableBlocks<K: Key, V: Value>(pub(crate) TableSnapshot<K, V>);
 impl<K: Key, V: Value> WriteBlocks for TableBlocks<K, V> {
     fn write(
         self: Box<Self>,
-        out: &mut dyn FnMut(crate::record::key_group::KeyGroupRange, &[u8]) -> Result<()>,
+        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
     ) -> Result<()> {
         self.0.write(out)
+    }
+
+    fn moment(&self) -> Option<TableMoment> {
+        Some(TableMoment { table: self.0.table(), epoch: self.0.epoch() })
+    }
+
+    fn parts_since(&self, epoch: u32) -> Vec<Part> {
+        self.0.changed_since(epoch)
+    }
+
+    fn write_since(
+        self: Box<Self>,
+        epoch: u32,
+        out: &mut dyn FnMut(Part, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.0.write_since(epoch, out)
     }
 }
 

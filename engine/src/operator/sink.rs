@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::chain::RetractSink;
 use super::op::{Op, Signal, fail};
 use super::{Build, End, Stage};
 use crate::clock::Timestamp;
@@ -53,6 +54,12 @@ impl<T: Data, K: Sink<T>> End<T> for IntoSink<K> {
         stage.names.push(self.name.clone());
         stage.operators.push(format!("sink '{}'", self.name));
         if K::Writer::COMMITS {
+            let (sink, name) = (Mutex::new(self.sink.clone()), self.name.clone());
+            let retract: RetractSink = Arc::new(move |after| {
+                let sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                sink.retract(after).map_err(|error| error.in_operator(&name))
+            });
+            stage.retracts.push((self.name.clone(), K::RETRACTS.then_some(retract)));
             stage.has_state = true;
             stage.commits = true;
         }

@@ -4,6 +4,7 @@
 //! out. Never waits for a worker: cancelling is asked for and answered by an event.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,18 @@ use crossbeam::channel::Sender;
 use tidegate_netstack::lane::{self, LaneOptions};
 use tidegate_netstack::pool::PoolOptions;
 
+use failed::FailedCheckpoint;
+use savepoint::Promise;
+pub use savepoint::SavepointStop;
+
 use super::clock::Clock;
 use super::deployment::{Deployment, Input as ChannelInput};
 use super::in_flight::InFlight;
 use super::parts::RuntimeOptions;
 use super::restarts::Restarts;
 use super::restore::{self, Handle};
-use super::snapshot_io::{IoRequest, StoredTask, wall_of};
+use super::snapshot_io::{IoRequest, SavepointTarget, StoredTask, wall_of};
+use super::starting::{self, Begin};
 use super::status::{CHECKPOINTS_MAX, CheckpointStats, JobState, Shared};
 use super::worker::{Command, Mailbox};
 use crate::barrier::Guarantee;
@@ -27,9 +33,7 @@ use crate::channel::partition::PartitionOptions;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::control::checkpoint::coordinator::Coordinator;
 use crate::control::checkpoint::failure::FailureReason;
-use crate::control::checkpoint::message::{
-    Ack, AckMetrics, Fact, Input, Outcome, Output, Restored,
-};
+use crate::control::checkpoint::message::{Ack, AckMetrics, Fact, Input, Output, Restored};
 use crate::control::checkpoint::options::{
     Alignment, CheckpointMode, CheckpointOptions, SnapshotKind,
 };
@@ -44,10 +48,13 @@ use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId, VertexId, WorkerInd
 use crate::metrics::TaskMetrics;
 use crate::operator::EdgeKind;
 use crate::source::Split;
-use crate::state::manifest::ChannelMeta;
+use crate::state::manifest::{ChannelMeta, SnapshotKind as StoredKind};
 use crate::state::part::RestoredState;
-use crate::state::snapshots::{Snapshots, Survey};
+use crate::state::snapshots::{End, Snapshots};
 use crate::task::{Mail, Report, ReportKind};
+
+mod failed;
+mod savepoint;
 
 /// What reaches the control thread.
 #[derive(Debug)]
@@ -75,6 +82,10 @@ pub(super) enum ControlEvent {
 pub(crate) enum Request {
     /// Take a checkpoint; its id or why there is none is sent.
     Checkpoint(Sender<Result<CheckpointId>>),
+    /// Take a savepoint into a folder of its own in this one, which is sent.
+    Savepoint(PathBuf, Sender<Result<PathBuf>>),
+    /// The same as the job's end; `true`: as if the sources were exhausted.
+    StopWithSavepoint(PathBuf, bool, Sender<Result<SavepointStop>>),
     /// Let the sources end here, with a last checkpoint, and end.
     Stop,
     /// End at once.
@@ -133,7 +144,18 @@ pub(super) struct Control {
     restarts: Restarts,
     phase: Phase,
     cancellations: u64,
-    promises: BTreeMap<RequestId, Sender<Result<CheckpointId>>>,
+    promises: BTreeMap<RequestId, Promise>,
+    /// Savepoints that were asked for and are not triggered.
+    wanted: BTreeMap<RequestId, SavepointTarget>,
+    /// Savepoints under way, or complete and not told.
+    savepoints: BTreeMap<CheckpointId, SavepointTarget>,
+    /// The savepoint the job began from.
+    origin: Option<(CheckpointId, PathBuf)>,
+    /// The stop savepoint that has failed.
+    failed_stop: Option<CheckpointId>,
+    /// The job was stopped with a savepoint; whether it was drained.
+    stopped: Option<bool>,
+    last_failed: Option<FailedCheckpoint>,
     next_request: u64,
     triggered: BTreeMap<CheckpointId, (Timestamp, Duration, u64)>,
     failure_causes: BTreeMap<CheckpointId, String>,
@@ -202,46 +224,6 @@ pub(super) fn topology(graph: &ExecutionGraph) -> Result<Topology> {
         .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
 }
 
-/// Whether a job may start with what its store holds. `None`: it has ended. Otherwise the checkpoint to restore, if any.
-///
-/// # Errors
-/// `Checkpoint`: the store holds checkpoints and nobody said to go on from them, or one of them is damaged.
-pub(crate) fn check_resume(
-    snapshots: &Snapshots,
-    survey: Survey,
-    resume: bool,
-    from: Option<CheckpointId>,
-) -> Result<Option<Option<CheckpointId>>> {
-    let location = snapshots.store().location().to_owned();
-    let ended = snapshots.has_ended()?;
-    if !resume && (!survey.completed.is_empty() || !survey.damaged.is_empty() || ended) {
-        let message = "holds checkpoints of this job: give --resume (Job::resume) to go on from the last one, or \
-                       use another directory";
-        return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location));
-    }
-    if let Some(from) = from {
-        if !survey.completed.contains(&from) {
-            let message = format!("checkpoint {from} is not there");
-            return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location));
-        }
-        return Ok(Some(Some(from)));
-    }
-    if ended {
-        return Ok(None);
-    }
-    let latest = survey.completed.last().copied();
-    // Only an older one than the damaged would be left: its successor's commits may be visible.
-    if let Some((id, error)) = survey.damaged.into_iter().next_back()
-        && latest.is_none_or(|latest| id > latest)
-    {
-        let message = format!(
-            "checkpoint {id} is complete but damaged ({error}); name an older one to go on from that"
-        );
-        return Err(Error::new(ErrorKind::Checkpoint, message).at_path(location).caused_by(error));
-    }
-    Ok(Some(latest))
-}
-
 impl Control {
     /// The control part of a job that is about to be deployed from checkpoint `restore`.
     pub(super) fn new(parts: ControlParts) -> Result<Self> {
@@ -277,6 +259,12 @@ impl Control {
             phase: Phase::Running,
             cancellations: 0,
             promises: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            savepoints: BTreeMap::new(),
+            origin: None,
+            failed_stop: None,
+            stopped: None,
+            last_failed: None,
             next_request: 0,
             triggered: BTreeMap::new(),
             failure_causes: BTreeMap::new(),
@@ -286,7 +274,15 @@ impl Control {
     }
 
     /// Deploys the job for the first time.
-    pub(super) fn start(&mut self, restore: Option<CheckpointId>) {
+    pub(super) fn begin(&mut self, begin: Begin) {
+        let snapshot = begin.snapshot();
+        if let Begin::Savepoint(id, folder) = begin {
+            self.origin = Some((id, folder));
+        }
+        self.start(snapshot);
+    }
+
+    fn start(&mut self, restore: Option<CheckpointId>) {
         if let Err(error) = self.deploy(restore) {
             self.end(Err(error), JobState::Failed);
         }
@@ -319,7 +315,7 @@ impl Control {
                 // A checkpoint whose manifest is being written may be the one to restore.
                 if !self.coordinator.is_storing() {
                     let latest = self.coordinator.retained().latest();
-                    self.start(latest);
+                    self.start(latest.max(self.origin.as_ref().map(|(id, _)| *id)));
                 }
             }
             Phase::Delayed { .. } | Phase::Cancelling { .. } | Phase::Over => {}
@@ -366,19 +362,16 @@ impl Control {
     fn request(&mut self, request: Request) {
         match request {
             Request::Checkpoint(promise) => {
-                if !self.options.checkpointed || !matches!(self.phase, Phase::Running) {
-                    let why = if self.options.checkpointed {
-                        "the job is not running"
-                    } else {
-                        "the job takes no checkpoints: set checkpoint.interval or checkpoint.dir"
-                    };
-                    let _ = promise.send(Err(Error::new(ErrorKind::Checkpoint, why)));
+                if let Some(refusal) = self.refusal() {
+                    let _ = promise.send(Err(refusal));
                     return;
                 }
-                let request = RequestId(self.next_request);
-                self.next_request += 1;
-                self.promises.insert(request, promise);
+                let request = self.promised(Promise::Checkpoint(promise));
                 self.decide(Input::Request { request, kind: SnapshotKind::Checkpoint });
+            }
+            Request::Savepoint(dir, promise) => self.savepoint(dir, promise),
+            Request::StopWithSavepoint(dir, is_drain, promise) => {
+                self.stop_with_savepoint(dir, is_drain, promise);
             }
             Request::Stop => {
                 self.is_stopping = true;
@@ -432,6 +425,13 @@ impl Control {
                 self.failure_causes.insert(checkpoint, cause.to_string());
                 self.decline(attempt, checkpoint, FailureReason::Declined);
             }
+            ReportKind::Waiting { checkpoint, barriers } => {
+                if let Some(failed) = &mut self.last_failed {
+                    failed.waited(attempt, checkpoint, &barriers, &self.graph);
+                    let text = failed.to_string();
+                    self.shared.update(|board| board.last_checkpoint_failure = Some(text));
+                }
+            }
             ReportKind::EndOfData => self.decide(Input::EndOfDataReached { task: attempt }),
             ReportKind::AwaitsCheckpoint(true) => {
                 self.decide(Input::AwaitsCheckpoint { task: attempt, since: None });
@@ -455,10 +455,14 @@ impl Control {
 
     /// All tasks have finished.
     fn finish(&mut self) {
-        if self.is_stopping {
+        if self.is_stopping || self.stopped == Some(false) {
             return self.end(Ok(()), JobState::Cancelled);
         }
-        let marked = if self.options.checkpointed { self.snapshots.mark_ended() } else { Ok(()) };
+        let marked = if self.options.checkpointed {
+            self.snapshots.mark(Some(&End::Ended))
+        } else {
+            Ok(())
+        };
         self.end(marked, JobState::Finished);
     }
 
@@ -562,7 +566,12 @@ impl Control {
                     .triggered
                     .get(&metadata.checkpoint)
                     .map_or_else(Clock::wall, |(at, ..)| wall_of(self.clock, *at));
-                let meta = restore::manifest(&self.job, &self.graph, &self.topology, &metadata, at);
+                let mut meta =
+                    restore::manifest(&self.job, &self.graph, &self.topology, &metadata, at);
+                if !self.savepoints.contains_key(&metadata.checkpoint) {
+                    // A stop without a folder for the savepoint leaves it among the checkpoints.
+                    meta.kind = StoredKind::Checkpoint;
+                }
                 self.ask_io(IoRequest::Finalize(Box::new(meta)));
             }
             Output::DiscardCheckpoint { checkpoint } => {
@@ -578,34 +587,18 @@ impl Control {
         }
     }
 
-    fn promise(&mut self, request: RequestId, outcome: Outcome) {
-        let Some(promise) = self.promises.remove(&request) else { return };
-        let result = match outcome {
-            Outcome::Completed { checkpoint } => Ok(checkpoint),
-            Outcome::Failed { checkpoint, reason } => {
-                let cause = checkpoint
-                    .and_then(|id| self.failure_causes.get(&id).cloned())
-                    .unwrap_or_else(|| format!("{reason:?}"));
-                Err(Error::new(ErrorKind::Checkpoint, format!("no checkpoint: {cause}")))
-            }
-            Outcome::Stop(outcome) => {
-                Err(Error::new(ErrorKind::Checkpoint, format!("{outcome:?}")))
-            }
-        };
-        let _ = promise.send(result);
-    }
-
     fn fact(&mut self, fact: Fact) {
         match fact {
             Fact::Triggered { checkpoint, .. } => {
                 let now = self.clock.now();
                 self.triggered.insert(checkpoint, (now, Duration::ZERO, 0));
+                self.triggered_snapshot(checkpoint);
                 let triggered_at = wall_of(self.clock, now);
                 self.shared.update(|board| {
                     board.checkpoint_under_way = Some((checkpoint, triggered_at));
                 });
             }
-            Fact::Completed { checkpoint, took, .. } => {
+            Fact::Completed { checkpoint, took, kind } => {
                 let (at, alignment, bytes) = self.triggered.remove(&checkpoint).unwrap_or_default();
                 self.triggered = self.triggered.split_off(&checkpoint);
                 self.failure_causes.retain(|id, _| *id > checkpoint);
@@ -618,6 +611,9 @@ impl Control {
                 };
                 self.shared.update(|board| {
                     board.checkpoint_under_way.take_if(|(id, _)| *id <= checkpoint);
+                    if !kind.is_notified() {
+                        return;
+                    }
                     board.checkpoints_completed += 1;
                     if board.checkpoints.len() == CHECKPOINTS_MAX {
                         board.checkpoints.remove(0);
@@ -625,16 +621,19 @@ impl Control {
                     board.checkpoints.push(stats);
                 });
             }
-            Fact::Failed { checkpoint, reason, unacknowledged, .. } => {
+            Fact::Failed { checkpoint, reason, unacknowledged, kind } => {
                 let cause = checkpoint.and_then(|id| self.failure_causes.get(&id).cloned());
-                let who: Vec<String> =
-                    unacknowledged.iter().map(|entry| entry.task.to_string()).collect();
                 let mut text = format!("{reason:?}");
                 if let Some(cause) = cause {
                     text = format!("{text}: {cause}");
                 }
-                if !who.is_empty() {
-                    text = format!("{text}; not acknowledged by {}", who.join(", "));
+                if let Some(id) = checkpoint {
+                    self.savepoints.remove(&id);
+                    self.failed_stop = kind.is_stop().then_some(id);
+                    let who = unacknowledged.iter().map(|entry| entry.task);
+                    let failed = FailedCheckpoint::new(id, text, who, &self.graph);
+                    text = failed.to_string();
+                    self.last_failed = Some(failed);
                 }
                 self.shared.update(|board| {
                     board.checkpoint_under_way.take_if(|(id, _)| Some(*id) == checkpoint);
@@ -714,6 +713,10 @@ impl Control {
                 self.end(Err(error), JobState::Failed);
             }
             Phase::Cancelling { then: Then::Cancelled, .. } => {
+                if !self.options.retain_on_cancel {
+                    // Behind whatever is being written.
+                    self.ask_io(IoRequest::RemoveAll);
+                }
                 let error = Error::new(ErrorKind::Cancelled, "the job was cancelled");
                 self.end(Err(error), JobState::Cancelled);
             }
@@ -734,7 +737,10 @@ impl Control {
         self.attempt += 1;
         let mut restoration = None;
         if let Some(checkpoint) = restore {
-            let reader = Arc::new(self.snapshots.open(checkpoint)?);
+            let reader = Arc::new(match &self.origin {
+                Some((id, folder)) if *id == checkpoint => starting::open_savepoint(folder)?,
+                Some(_) | None => self.snapshots.open(checkpoint)?,
+            });
             restore::check_operators(&self.topology, reader.meta())?;
             let metadata = restore::metadata(reader.meta());
             legality::check(&self.topology, &metadata)

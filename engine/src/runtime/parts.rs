@@ -12,13 +12,14 @@ use super::clock::Clock;
 use super::control::{Control, ControlEvent, ControlParts, Request};
 use super::idle::Ladder;
 use super::snapshot_io::{IoRequest, SnapshotIo};
+use super::starting::Begin;
 use super::status::Shared;
 use super::worker::{Command, Mailbox, Whereabouts, Worker, WorkerParts};
 use crate::config::{IdleStrategy, RestartStrategy};
 use crate::control::checkpoint::config::CoordinatorConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
-use crate::id::{CheckpointId, WorkerIndex};
+use crate::id::WorkerIndex;
 use crate::source::Split;
 use crate::state::snapshots::Snapshots;
 use crate::topology;
@@ -54,6 +55,10 @@ pub struct RuntimeOptions {
     pub buffer_timeout: Duration,
     /// How often sources send latency markers.
     pub latency_interval: Duration,
+    /// Whether a checkpoint writes only what has changed of keyed state since the last.
+    pub incremental: bool,
+    /// Whether checkpoints stay when the job is cancelled.
+    pub retain_on_cancel: bool,
 }
 
 /// A job on its threads, or ready to be stepped.
@@ -101,7 +106,7 @@ impl std::fmt::Debug for Parts {
 }
 
 impl Parts {
-    /// Puts a job together and deploys it, restoring `restore`; nothing runs yet.
+    /// Puts a job together and deploys it, beginning from `begin`; nothing runs yet.
     ///
     /// # Errors
     /// `Internal` if the graph is not one.
@@ -111,7 +116,7 @@ impl Parts {
         options: RuntimeOptions,
         snapshots: Snapshots,
         splits: BTreeMap<String, Vec<Split>>,
-        restore: Option<CheckpointId>,
+        begin: Begin,
     ) -> Result<(Self, Vec<Parker>)> {
         let clock = Clock::new();
         let (control_sender, events) = unbounded();
@@ -138,6 +143,7 @@ impl Parts {
             mailboxes.push(mailbox);
             whereabouts.push(place);
         }
+        let is_incremental = options.incremental;
         // Spreads the first checkpoints of many jobs; need not be unpredictable.
         let random = u64::from(std::process::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut control = Control::new(ControlParts {
@@ -152,8 +158,13 @@ impl Parts {
             splits,
             random,
         })?;
-        control.start(restore);
-        let io = SnapshotIo::new(snapshots, control_sender.clone(), shared.spilled().clone());
+        control.begin(begin);
+        let io = SnapshotIo::new(
+            snapshots,
+            control_sender.clone(),
+            shared.spilled().clone(),
+            is_incremental,
+        );
         let run = Run::Ready(Box::new(Ready { control, io, requests, workers }));
         let parts = Self {
             clock,
@@ -262,7 +273,13 @@ impl Parts {
             control.handle(event);
         }
         control.tick();
-        control.take_outcome()
+        let outcome = control.take_outcome();
+        if outcome.is_some() {
+            while let Ok(request) = requests.try_recv() {
+                io.handle(request);
+            }
+        }
+        outcome
     }
 
     /// Waits for the threads to end. The control thread's outcome.

@@ -1,6 +1,7 @@
 //! The thread that writes snapshots: parts of tasks into blocks, manifests last; removes what nobody needs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam::channel::Sender;
@@ -8,6 +9,7 @@ use crossbeam::channel::Sender;
 use super::clock::Clock;
 use super::control::ControlEvent;
 use super::in_flight::{IN_FLIGHT_EVENT, encode_event};
+use super::incremental::Increments;
 use crate::channel::capture::{CapturedChannel, CapturedSlot};
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,12 +18,13 @@ use crate::metrics::Counter;
 use crate::record::key_group::KeyGroupRange;
 use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
 use crate::state::block_io::BlockWriter;
+use crate::state::directory::DirectoryStore;
 use crate::state::manifest::{
-    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind,
-    StatePart,
+    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, SnapshotKind, StateData,
+    StateKind, StatePart,
 };
 use crate::state::part::{Part, PartData, PartKind};
-use crate::state::snapshots::{SnapshotWriter, Snapshots};
+use crate::state::snapshots::{End, SnapshotWriter, Snapshots, savepoint_folder};
 use crate::state::spill::SpillFile;
 use crate::state::spill_pool::SpillPool;
 use crate::task::{Report, ReportKind};
@@ -29,16 +32,36 @@ use crate::task::{Report, ReportKind};
 /// What the thread is asked.
 #[derive(Debug)]
 pub(super) enum IoRequest {
+    /// The snapshot is a savepoint and goes elsewhere. Comes before any part of it.
+    Savepoint(CheckpointId, SavepointTarget),
     /// Write a task's snapshot; answered by `Stored` or `NotStored`.
     Store(Report),
     /// Write the manifest; answered by `Finalized`.
     Finalize(Box<CheckpointMeta>),
     /// Remove a checkpoint, complete or not; answered by `Discarded`.
     Discard(CheckpointId),
+    /// Remove all completed checkpoints.
+    RemoveAll,
     /// Make ids durable; answered by `Reserved`.
     Reserve(CheckpointId),
     /// End the thread.
     Shutdown,
+}
+
+/// Where a savepoint goes.
+#[derive(Clone, Debug)]
+pub(super) struct SavepointTarget {
+    /// The folder in which its own is made.
+    pub(super) dir: PathBuf,
+    /// Whether the job ends with it: its store then says so.
+    pub(super) stops: bool,
+}
+
+impl SavepointTarget {
+    /// The savepoint's own folder.
+    pub(super) fn path(&self, checkpoint: CheckpointId) -> PathBuf {
+        self.dir.join(savepoint_folder(checkpoint))
+    }
 }
 
 /// What a task's snapshot became.
@@ -62,9 +85,19 @@ pub(super) struct StoredTask {
 struct Open {
     writer: SnapshotWriter,
     data: Option<BlockWriter>,
+    /// Blocks that later checkpoints may name too.
+    shared: Option<BlockWriter>,
     spill: Option<SpillFile>,
     files: Vec<FileMeta>,
     next_file: u32,
+}
+
+impl Open {
+    /// Gives it up, with its files.
+    fn abort(self) -> Result<()> {
+        drop((self.data, self.shared, self.spill));
+        self.writer.abort()
+    }
 }
 
 /// The writer of snapshots.
@@ -76,6 +109,10 @@ pub(super) struct SnapshotIo {
     /// Spill files; none if the store is no directory.
     spills: Option<SpillPool>,
     mapped_bytes: Counter,
+    /// Savepoints that are being written.
+    savepoints: BTreeMap<CheckpointId, SavepointTarget>,
+    /// What incremental checkpoints build on, if they are wanted.
+    increments: Option<Increments>,
 }
 
 impl SnapshotIo {
@@ -83,6 +120,7 @@ impl SnapshotIo {
         snapshots: Snapshots,
         control: Sender<ControlEvent>,
         mapped_bytes: Counter,
+        is_incremental: bool,
     ) -> Self {
         /// What a spill file grows by.
         const SEGMENT_BYTES: u64 = 16 << 20;
@@ -91,12 +129,24 @@ impl SnapshotIo {
         // Without a folder of spare files, buffers go into data files: a full disk shows there too.
         let spills =
             SpillPool::in_store(&**snapshots.store(), SEGMENT_BYTES, SPARES).unwrap_or_default();
-        Self { snapshots, control, open: BTreeMap::new(), spills, mapped_bytes }
+        Self {
+            snapshots,
+            control,
+            open: BTreeMap::new(),
+            spills,
+            mapped_bytes,
+            savepoints: BTreeMap::new(),
+            increments: is_incremental.then(Increments::default),
+        }
     }
 
     /// Does what is asked. `false` at the end.
     pub(super) fn handle(&mut self, request: IoRequest) -> bool {
         let event = match request {
+            IoRequest::Savepoint(checkpoint, target) => {
+                self.savepoints.insert(checkpoint, target);
+                return true;
+            }
             IoRequest::Store(report) => self.store(report),
             IoRequest::Finalize(meta) => {
                 let checkpoint = meta.id;
@@ -106,6 +156,13 @@ impl SnapshotIo {
             IoRequest::Discard(checkpoint) => {
                 let result = self.discard(checkpoint);
                 ControlEvent::Discarded { checkpoint, result }
+            }
+            IoRequest::RemoveAll => {
+                for checkpoint in self.snapshots.completed() {
+                    // The job is over; what is left is removed by the next owner.
+                    let _ = self.snapshots.remove(checkpoint);
+                }
+                return true;
             }
             IoRequest::Reserve(below) => {
                 let result = self.snapshots.reserve_ids(below);
@@ -154,7 +211,11 @@ impl SnapshotIo {
                 // A half-written run makes its file useless.
                 if let Some(open) = self.open.get_mut(&checkpoint) {
                     open.data = None;
+                    open.shared = None;
                     open.spill = None;
+                }
+                if let Some(increments) = &mut self.increments {
+                    increments.forget(checkpoint);
                 }
                 ControlEvent::NotStored { attempt, checkpoint, cause }
             }
@@ -183,8 +244,26 @@ impl SnapshotIo {
                     (state_kind(kind, None), StateData::Blocks(vec![out.write(origin, &content)?]))
                 }
                 PartData::Blocks(blocks) => {
-                    let out = self.data(checkpoint)?;
                     let origin = BlockOrigin::state(block_kind(kind), attempt.subtask, 0);
+                    let is_savepoint = self.savepoints.contains_key(&checkpoint);
+                    if let (Some(moment), Some(mut increments), false) =
+                        (blocks.moment(), self.increments.take(), is_savepoint)
+                    {
+                        let written = self.shared(checkpoint).and_then(|out| {
+                            increments.write(checkpoint, moment, blocks, &mut |range, block| {
+                                *bytes += block.len() as u64;
+                                let (first, last) = (KeyGroup(range.first), KeyGroup(range.end - 1));
+                                out.write(origin.groups(first, last), block)
+                            })
+                        });
+                        self.increments = Some(increments);
+                        let (covered, runs) = written?;
+                        let data = StateData::Blocks(runs);
+                        let part = StatePart { kind: state_kind(kind, covered), name, data };
+                        operators.entry(operator).or_default().push(part);
+                        continue;
+                    }
+                    let out = self.data(checkpoint)?;
                     let mut runs = Vec::new();
                     let mut covered: Option<KeyGroupRange> = None;
                     blocks.write(&mut |range, block| {
@@ -281,10 +360,33 @@ impl SnapshotIo {
         Ok(open.data.as_mut().expect("it was just made"))
     }
 
+    /// The file that blocks of a checkpoint go into if later ones may name them too.
+    fn shared(&mut self, checkpoint: CheckpointId) -> Result<&mut BlockWriter> {
+        let open = self.open(checkpoint)?;
+        if open.shared.is_none() {
+            open.shared = Some(open.writer.shared_file(open.next_file)?);
+            open.next_file += 1;
+        }
+        Ok(open.shared.as_mut().expect("it was just made"))
+    }
+
     fn open(&mut self, checkpoint: CheckpointId) -> Result<&mut Open> {
         if !self.open.contains_key(&checkpoint) {
-            let writer = self.snapshots.begin(checkpoint)?;
-            let open = Open { writer, data: None, spill: None, files: Vec::new(), next_file: 0 };
+            let writer = match self.savepoints.get(&checkpoint) {
+                Some(target) => {
+                    let store = Arc::new(DirectoryStore::new(&target.dir));
+                    SnapshotWriter::savepoint(store, &savepoint_folder(checkpoint), checkpoint)?
+                }
+                None => self.snapshots.begin(checkpoint)?,
+            };
+            let open = Open {
+                writer,
+                data: None,
+                shared: None,
+                spill: None,
+                files: Vec::new(),
+                next_file: 0,
+            };
             self.open.insert(checkpoint, open);
         }
         Ok(self.open.get_mut(&checkpoint).expect("it was just put in"))
@@ -295,7 +397,7 @@ impl SnapshotIo {
         let failed = |error: Error| (error, true);
         self.open(checkpoint).map_err(failed)?;
         let mut open = self.open.remove(&checkpoint).expect("it was just opened");
-        if let Some(data) = open.data.take() {
+        for data in [open.data.take(), open.shared.take()].into_iter().flatten() {
             match data.close() {
                 Ok(file) => open.files.push(file),
                 Err(error) => {
@@ -318,6 +420,15 @@ impl SnapshotIo {
                 }
             }
         }
+        if let Some(increments) = &self.increments {
+            match increments.earlier_files(&meta, &open.files) {
+                Ok(earlier) => open.files.extend(earlier),
+                Err(error) => {
+                    let _ = open.writer.abort();
+                    return Err((error, true));
+                }
+            }
+        }
         meta.files = open.files;
         meta.owner_epoch = self.snapshots.epoch();
         meta.completed_at = Clock::wall();
@@ -326,16 +437,35 @@ impl SnapshotIo {
             let _ = open.writer.abort();
             return Err((error, !self.snapshots.completed().contains(&checkpoint)));
         }
+        match self.savepoints.remove(&checkpoint) {
+            // What it commits is visible from here on, so no older checkpoint of the store may be gone on from unasked.
+            Some(target) if target.stops => {
+                let SnapshotKind::Savepoint { drained } = meta.kind else {
+                    return Ok(meta.completed_at);
+                };
+                let path = target.path(checkpoint).to_string_lossy().into_owned();
+                let end = if drained { End::Ended } else { End::Savepoint(path) };
+                self.snapshots.mark(Some(&end)).map_err(|error| (error, false))?;
+            }
+            Some(_) => {}
+            None => {
+                if let Some(increments) = &mut self.increments {
+                    increments.completed(&meta);
+                }
+            }
+        }
         Ok(meta.completed_at)
     }
 
     fn discard(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        if let Some(increments) = &mut self.increments {
+            increments.forget(checkpoint);
+        }
+        let was_savepoint = self.savepoints.remove(&checkpoint).is_some();
         match self.open.remove(&checkpoint) {
-            Some(open) => {
-                drop(open.data);
-                drop(open.spill);
-                open.writer.abort()
-            }
+            Some(open) => open.abort(),
+            // A savepoint belongs to the user.
+            None if was_savepoint => Ok(()),
             None => self.snapshots.remove(checkpoint),
         }
     }
@@ -344,9 +474,7 @@ impl SnapshotIo {
 impl Drop for SnapshotIo {
     fn drop(&mut self) {
         for (_, open) in std::mem::take(&mut self.open) {
-            drop(open.data);
-            drop(open.spill);
-            let _ = open.writer.abort();
+            let _ = open.abort();
         }
     }
 }

@@ -62,8 +62,15 @@ impl<T: Send + 'static> Part for Vec<T> {
 impl<T: Data> Sink<T> for Collect<T> {
     type Writer = CollectWriter<T>;
 
+    const RETRACTS: bool = true;
+
     fn check(&self) -> Result<()> {
         self.memory.begin();
+        Ok(())
+    }
+
+    /// What is kept is of this run alone.
+    fn retract(&self, _after: CheckpointId) -> Result<()> {
         Ok(())
     }
 

@@ -85,8 +85,15 @@ where
 {
     type Writer = FoldWriter<A, F>;
 
+    const RETRACTS: bool = true;
+
     fn check(&self) -> Result<()> {
         self.memory.begin();
+        Ok(())
+    }
+
+    /// What is kept is of this run alone.
+    fn retract(&self, _after: CheckpointId) -> Result<()> {
         Ok(())
     }
 

@@ -23,7 +23,7 @@ pub use paced::{Paced, PacedWriter, paced};
 pub use stdout::{Stdout, StdoutWriter, stdout};
 
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Attempt, CheckpointId};
 use crate::record::{Data, Feed};
 
@@ -60,6 +60,9 @@ pub enum Readiness {
 pub trait Sink<T: Data>: Clone + Send + 'static {
     /// What one subtask writes with.
     type Writer: Writer<T>;
+    /// Whether [`Sink::retract`] can take back what was committed. A job does not go back to an earlier checkpoint with a sink
+    /// that commits and can't.
+    const RETRACTS: bool = false;
 
     /// Checks the output before any task starts.
     ///
@@ -67,6 +70,17 @@ pub trait Sink<T: Data>: Clone + Send + 'static {
     /// The output can't be used. The job does not start.
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The job goes back to checkpoint `after`, by its user's wish: takes back what later ones committed. Called before any task
+    /// starts, and again if that was interrupted.
+    ///
+    /// # Errors
+    /// `Unsupported`, unless the sink [`RETRACTS`](Sink::RETRACTS); else that something could not be taken back. The job does
+    /// not start.
+    fn retract(&self, _after: CheckpointId) -> Result<()> {
+        let message = "the sink can't take back what later checkpoints committed";
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     /// Opens a writer. `prepared` is what the restored checkpoint holds for this subtask: it is complete, so all of it

@@ -21,12 +21,17 @@ pub struct Paced<S> {
 
 impl<T: Data, S: Sink<T>> Sink<T> for Paced<S> {
     type Writer = PacedWriter<S::Writer>;
+    const RETRACTS: bool = S::RETRACTS;
 
     fn check(&self) -> Result<()> {
         if self.rows_per_second == 0 {
             return Err(Error::config("the rate of a sink is at least one record a second"));
         }
         self.sink.check()
+    }
+
+    fn retract(&self, after: CheckpointId) -> Result<()> {
+        self.sink.retract(after)
     }
 
     fn open(&self, prepared: Vec<Committable>, context: WriterContext<'_>) -> Result<Self::Writer> {

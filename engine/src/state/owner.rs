@@ -57,6 +57,52 @@ impl OwnerRecord {
     }
 }
 
+/// Why there is nothing to go on with by itself: the content of `ENDED`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The job has ended.
+    Ended,
+    /// The job was stopped with a savepoint, of which this is the folder.
+    Savepoint(String),
+    /// Somebody has begun to go back to an earlier snapshot, which this names, and has not come to the end of it.
+    GoingBack(String),
+}
+
+impl End {
+    fn text(&self) -> String {
+        match self {
+            Self::Ended => String::new(),
+            Self::Savepoint(folder) => {
+                sealed(&format!("{END_TITLE}\nsavepoint {}\n", escaped(folder)))
+            }
+            Self::GoingBack(to) => sealed(&format!("{END_TITLE}\nback {}\n", escaped(to))),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let end = match text.lines().nth(1).and_then(|line| line.split_once(' ')) {
+            Some(("savepoint", folder)) => Self::Savepoint(unescaped(folder)?),
+            Some(("back", to)) => Self::GoingBack(unescaped(to)?),
+            Some(_) | None => Self::Ended,
+        };
+        (end.text() == text).then_some(end)
+    }
+}
+
+/// Reads `ENDED`; `None` if the job goes on.
+pub(crate) fn read_end(store: &dyn SnapshotStore) -> Result<Option<End>> {
+    read(store, ENDED, End::parse)
+}
+
+/// Writes `ENDED`, or removes it.
+pub(crate) fn write_end(store: &dyn SnapshotStore, end: Option<&End>) -> Result<()> {
+    let name = ObjectName::parse(ENDED)?;
+    match end {
+        Some(end) => Ok(store.put(&name, end.text().as_bytes())?),
+        None => store.remove(&name),
+    }
+}
+
 /// Reads `OWNER`; `None` if nobody has owned the store so far.
 pub(crate) fn read_owner(store: &dyn SnapshotStore) -> Result<Option<OwnerRecord>> {
     read(store, OWNER, OwnerRecord::parse)
@@ -135,10 +181,11 @@ fn unescaped(line: &str) -> Option<String> {
 
 /// The file that names the owner.
 pub(crate) const OWNER: &str = "OWNER";
-/// Says that the job has ended; empty.
+/// Says that there is nothing to go on with; empty if the job has ended.
 pub(crate) const ENDED: &str = "ENDED";
 /// The file that tells the next id.
 pub(crate) const NEXT_ID: &str = "NEXT-ID";
 const OWNER_TITLE: &str = "tidegate snapshots 1";
 const NEXT_ID_TITLE: &str = "tidegate ids 1";
+const END_TITLE: &str = "tidegate end 1";
 const TEXT_BYTES_MAX: u64 = 64 << 10;

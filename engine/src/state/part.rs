@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::CheckpointId;
 use crate::record::key_group::KeyGroupRange;
+use crate::state::snapshot::Part as TablePart;
 
 /// What a part is, and so how it is handed out when the parallelism changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,37 @@ pub trait WriteBlocks: Send {
         self: Box<Self>,
         out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
     ) -> Result<()>;
+
+    /// The table that the blocks are of, and which of its snapshots they are: then they can be written in part.
+    fn moment(&self) -> Option<TableMoment> {
+        None
+    }
+
+    /// All parts of the table, and which of them were written since its snapshot `epoch`.
+    fn parts_since(&self, _epoch: u32) -> Vec<TablePart> {
+        Vec::new()
+    }
+
+    /// Writes at least the parts that were written since snapshot `epoch`; all of them for 0.
+    ///
+    /// # Errors
+    /// What `out` returns, or `Internal` if there is no table.
+    fn write_since(
+        self: Box<Self>,
+        _epoch: u32,
+        _out: &mut dyn FnMut(TablePart, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "this state is not written in part"))
+    }
+}
+
+/// A table at one of its snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableMoment {
+    /// Names the table for the life of the process.
+    pub table: u64,
+    /// Counts the table's snapshots.
+    pub epoch: u32,
 }
 
 /// A part's content.

@@ -26,6 +26,7 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// What was in a table at [`Table::snapshot`].
 pub struct TableSnapshot<K: Key, V: Value> {
+    table: u64,
     segments: Segments<Slot<K>, V>,
     epoch: u32,
     older: Running,
@@ -53,7 +54,12 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         let len = directory.len();
         let (epoch, guard, older, spare) = directory.begin_snapshot();
         let (segments, groups) = (directory.segments().clone(), table.growth.options.groups);
-        Self { segments, epoch, older, groups, len, spare, _guard: guard }
+        Self { table: table.id, segments, epoch, older, groups, len, spare, _guard: guard }
+    }
+
+    /// Names its table in this process; another table never has the same.
+    pub fn table(&self) -> u64 {
+        self.table
     }
 
     /// Which snapshot of its table it is, counted from 1.
@@ -88,7 +94,9 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         block.flush(out)
     }
 
-    /// Writes the parts that were written since snapshot `epoch`, each in blocks of its own.
+    /// Writes the parts that were written since snapshot `epoch`, each in blocks of its own, whose key groups are the range that
+    /// comes with them. What [`changed_since`](Self::changed_since) has called unchanged may be among them, since the worker goes
+    /// on meanwhile; a part without entries has no block.
     ///
     /// # Errors
     /// The first that `out` returns.
@@ -101,7 +109,8 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         for segment in self.in_order() {
             let part = self.part(segment, epoch);
             if part.has_changed {
-                let mut out = |_: KeyGroupRange, bytes: &[u8]| out(part, bytes);
+                let mut out =
+                    |range: KeyGroupRange, bytes: &[u8]| out(Part { range, ..part }, bytes);
                 self.write_segment(segment, &mut block, &mut out)?;
                 block.flush(&mut out)?;
             } else {

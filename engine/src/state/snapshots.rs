@@ -19,7 +19,7 @@ use super::survey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::CheckpointId;
 
-pub use super::owner::{Owner, OwnerRecord};
+pub use super::owner::{End, Owner, OwnerRecord};
 pub use super::snapshot_reader::SnapshotReader;
 pub use super::snapshot_writer::SnapshotWriter;
 pub use super::survey::Survey;
@@ -122,20 +122,20 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Makes it durable that the job has ended: there is nothing to go on with.
+    /// Makes it durable that there is nothing to go on with by itself, or again that there is.
     ///
     /// # Errors
     /// `Io` with the path.
-    pub fn mark_ended(&self) -> Result<()> {
-        Ok(self.shared.store.put(&ObjectName::parse(owner::ENDED)?, b"")?)
+    pub fn mark(&self, end: Option<&End>) -> Result<()> {
+        owner::write_end(&*self.shared.store, end)
     }
 
-    /// Whether the job has ended.
+    /// Why there is nothing to go on with by itself, if so.
     ///
     /// # Errors
-    /// `Io` with the path.
-    pub fn has_ended(&self) -> Result<bool> {
-        Ok(self.shared.store.list("")?.iter().any(|entry| entry.name == owner::ENDED))
+    /// `Io` with the path; `Checkpoint` if the mark is damaged.
+    pub fn end(&self) -> Result<Option<End>> {
+        owner::read_end(&*self.shared.store)
     }
 
     /// Begins to write checkpoint `id`.

@@ -150,5 +150,5 @@ fn is_known_folder(name: &str) -> bool {
 }
 
 fn is_top_temporary(name: &str) -> bool {
-    name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(|n| matches!(n, OWNER | NEXT_ID))
+    name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(|n| matches!(n, ENDED | OWNER | NEXT_ID))
 }

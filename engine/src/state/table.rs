@@ -6,6 +6,7 @@
 //! on (see `chunk`). Called by operators, one table a worker.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::grow::Growth;
 use super::places::{Added, Directory};
@@ -44,6 +45,8 @@ type Raw<'a, K> = <<K as Data>::Codec as Codec>::Ref<'a>;
 
 /// Values by key. `hash` is always the key's own, [`Table::hash`].
 pub struct Table<K: Key, V: Value> {
+    /// Unlike that of any other table of the process.
+    pub(super) id: u64,
     pub(super) directory: Directory<Slot<K>, V>,
     pub(super) growth: Growth<K, V>,
 }
@@ -51,8 +54,10 @@ pub struct Table<K: Key, V: Value> {
 impl<K: Key, V: Value> Table<K, V> {
     /// An empty table whose values begin as `init`.
     pub fn new(options: TableOptions, init: V) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let mut growth = Growth::new(options, init);
-        Self { directory: growth.directory(0), growth }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self { id, directory: growth.directory(0), growth }
     }
 
     /// A key's hash, as keyed channels carry it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::driver::{StepContext, Task};
 use super::inputs::TaskInput;
-use super::message::ReportKind;
+use super::message::{AwaitedBarrier, ReportKind};
 use super::snapshot::{self, Part};
 use super::{finish, snapshot::Output as SnapshotOutput};
 use crate::barrier::capture::Capture;
@@ -182,6 +182,21 @@ impl Task {
             self.captures.captured.insert(checkpoint, channels.collect());
         }
         Ok(())
+    }
+
+    /// Tells which barriers of a checkpoint that was given up have not come.
+    pub(super) fn report_awaited(&mut self, checkpoint: CheckpointId, cx: &mut StepContext<'_>) {
+        let mut barriers = Vec::new();
+        for channel in self.barriers.awaited(checkpoint) {
+            if let TaskInput::Channel { channel, .. } = &mut self.inputs[channel.0 as usize] {
+                let bytes = channel.bytes_before(checkpoint);
+                let (edge, producer) = (channel.edge, channel.producer);
+                barriers.push(AwaitedBarrier { edge, producer, bytes });
+            }
+        }
+        if !barriers.is_empty() {
+            self.report(ReportKind::Waiting { checkpoint, barriers }, cx);
+        }
     }
 
     /// Tells the snapshot machine something and does what it says.

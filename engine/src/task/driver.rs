@@ -209,6 +209,7 @@ impl Task {
             Mail::Trigger(barrier) => self.end_with(finish::Input::Trigger { barrier }, cx),
             Mail::Complete(checkpoint) => self.end_with(finish::Input::Complete { checkpoint }, cx),
             Mail::Aborted { checkpoint, latest } => {
+                self.report_awaited(checkpoint, cx);
                 self.end_with(finish::Input::Aborted { checkpoint, latest }, cx)
             }
             Mail::PermitGranted => self.end_with(finish::Input::Granted, cx),

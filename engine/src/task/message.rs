@@ -41,6 +41,17 @@ pub struct Report {
     pub kind: ReportKind,
 }
 
+/// A channel whose barrier has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedBarrier {
+    /// The edge.
+    pub edge: usize,
+    /// The producing subtask's index.
+    pub producer: u32,
+    /// Bytes of records that are queued before the barrier, as far as they have arrived.
+    pub bytes: u64,
+}
+
 /// What a task reports.
 #[derive(Debug)]
 pub enum ReportKind {
@@ -67,6 +78,13 @@ pub enum ReportKind {
         checkpoint: CheckpointId,
         /// Why.
         cause: Error,
+    },
+    /// Barriers that had not come when the task heard that a checkpoint was given up.
+    Waiting {
+        /// Which checkpoint.
+        checkpoint: CheckpointId,
+        /// The barriers.
+        barriers: Vec<AwaitedBarrier>,
     },
     /// The task has sent its end of data.
     EndOfData,

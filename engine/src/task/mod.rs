@@ -17,4 +17,4 @@ pub mod snapshot;
 
 pub use driver::{Progress, StepContext, Task, TaskOptions};
 pub use inputs::TaskInput;
-pub use message::{Mail, Report, ReportKind};
+pub use message::{AwaitedBarrier, Mail, Report, ReportKind};

@@ -9,9 +9,12 @@ use std::io::{self, ErrorKind as IoKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::part::{Sealed, parse_name};
+use super::part::{Sealed, checkpoint_of, parse_name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Attempt;
+use crate::id::{Attempt, CheckpointId};
+
+/// Where parts go that a job has gone back behind.
+const SUPERSEDED: &str = ".superseded";
 
 /// The newest attempt that each subtask has opened in this process; shared by a sink's clones.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +62,8 @@ impl Folder {
         fs::create_dir_all(path)
             .map_err(|error| Error::io(path, "can't make the output folder", error))?;
         for name in names(path)? {
-            if !name.starts_with("part-") && !name.starts_with(".part-") {
+            let is_ours = name.starts_with("part-") || name.starts_with(".part-");
+            if !is_ours && name != SUPERSEDED {
                 return Err(Error::config(format!(
                     "the output folder holds '{name}', which is none of our parts; \
                      give the sink a folder of its own"
@@ -78,6 +82,32 @@ impl Folder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Moves parts that a checkpoint after `after` committed out of the way, durably.
+    pub(super) fn supersede(&self, after: CheckpointId) -> Result<()> {
+        let is_later = |name: &String| checkpoint_of(name).is_some_and(|of| of > after);
+        let later: Vec<String> = names(&self.path)?.into_iter().filter(is_later).collect();
+        if later.is_empty() {
+            return Ok(());
+        }
+        let aside = self.path.join(SUPERSEDED);
+        fs::create_dir_all(&aside).map_err(|error| Error::io(&aside, "can't be made", error))?;
+        let aside = Self::open(&aside)?;
+        for name in later {
+            // The job may have gone back before, and have given the name again.
+            let mut to = name.clone();
+            for again in 1.. {
+                if !aside.path.join(&to).exists() {
+                    break;
+                }
+                to = format!("{name}.{again}");
+            }
+            fs::rename(self.path.join(&name), aside.path.join(&to))
+                .map_err(|error| Error::io(self.path.join(&name), "can't be moved", error))?;
+        }
+        aside.sync()?;
+        self.sync()
     }
 
     /// Makes the names in the folder durable.

@@ -1,7 +1,9 @@
 //! Lines in files that become visible exactly once.
 //!
 //! A subtask writes `.part-<subtask>-<number>.<attempt>`; a checkpoint makes that durable and closes it; when the
-//! checkpoint is complete, the file is renamed to `part-<subtask>-<number>.<extension>` without replacing anything.
+//! checkpoint is complete, the file is renamed to `part-<subtask>-<number>.<checkpoint>.<extension>` without replacing anything;
+//! without checkpoints, to `part-<subtask>-<number>.<extension>`. The name so tells the first checkpoint that covers the file,
+//! and a job that goes back to an earlier one moves the files of later ones to `.superseded`.
 //!
 //! Invariants. A committed file never changes. Numbers are above everything that is there when a writer opens. Only
 //! files of the two patterns are ever touched, and of those only uncommitted ones: see `folder`. What `prepare` returns
@@ -18,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use folder::{Attempts, Folder};
-use part::{Part, Sealed};
+use part::{Part, Sealed, numbered};
 
 use super::{Committable, Sink, Writer, WriterContext};
 use crate::error::{Error, ErrorKind, Result};
@@ -136,15 +138,25 @@ where
 
 impl<T: Data, L: Line<T>> Sink<T> for ExactlyOnceFiles<L> {
     type Writer = FilesWriter<L>;
+    const RETRACTS: bool = true;
 
     fn check(&self) -> Result<()> {
         let extension = self.extension.as_bytes();
         if extension.is_empty() || extension.iter().any(|b| matches!(b, b'/' | 0)) {
             return Err(Error::config(format!("extension '{}' is no extension", self.extension)));
         }
+        if numbered(&self.extension).is_some() {
+            let message = format!("extension '{}' begins with a number", self.extension);
+            return Err(Error::config(message));
+        }
         // A run begins, and its attempts count from 0.
         self.attempts.reset();
         Folder::create(&self.dir)
+    }
+
+    fn retract(&self, after: CheckpointId) -> Result<()> {
+        Folder::create(&self.dir)?;
+        Folder::open(&self.dir)?.supersede(after)
     }
 
     fn open(&self, prepared: Vec<Committable>, context: WriterContext<'_>) -> Result<Self::Writer> {
@@ -225,7 +237,8 @@ impl<T: Data, L: Line<T>> Writer<T> for FilesWriter<L> {
         if !self.rolled.is_empty() {
             // The names of uncommitted files are as much a part of the checkpoint as their bytes.
             self.folder.sync().inspect_err(|_| self.lost = true)?;
-            self.prepared.extend(self.rolled.drain(..).map(|sealed| (checkpoint, sealed)));
+            let rolled = self.rolled.drain(..);
+            self.prepared.extend(rolled.map(|part| (checkpoint, part.covered_by(checkpoint))));
         }
         Ok(self.prepared.iter().map(|(_, sealed)| Committable(sealed.encode())).collect())
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use super::folder::Folder;
 use crate::error::{Error, Result};
+use crate::id::CheckpointId;
 use crate::record::fields::{Fields, put_bytes, put_u64};
 
 /// A file that is being written.
@@ -55,6 +56,7 @@ impl Part {
             attempt: self.attempt,
             len: self.len,
             crc: self.crc,
+            checkpoint: CheckpointId(0),
             extension: extension.to_owned(),
         })
     }
@@ -73,16 +75,18 @@ pub(super) struct Sealed {
     pub(super) len: u64,
     /// CRC32C of all bytes.
     pub(super) crc: u32,
+    /// The first checkpoint that covers it; 0 for none.
+    checkpoint: CheckpointId,
     extension: String,
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Sealed {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        for n in [self.subtask.into(), self.number, self.attempt.into(), self.len, self.crc.into()]
-        {
+        let Self { subtask, number, attempt, len, crc, checkpoint, .. } = *self;
+        for n in [subtask.into(), number, attempt.into(), len, crc.into(), checkpoint.0] {
             put_u64(&mut bytes, n);
         }
         put_bytes(&mut bytes, self.extension.as_bytes());
@@ -93,14 +97,20 @@ impl Sealed {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut fields = Fields::versioned(bytes, VERSION, "a prepared part")?;
         let (subtask, number, attempt) = (fields.u32()?, fields.u64()?, fields.u32()?);
-        let (len, crc, extension) = (fields.u64()?, fields.u32()?, fields.bytes()?);
+        let (len, crc) = (fields.u64()?, fields.u32()?);
+        let (checkpoint, extension) = (CheckpointId(fields.u64()?), fields.bytes()?);
         let extension = std::str::from_utf8(extension)
             .ok()
             .filter(|e| !e.is_empty() && !e.contains(['/', '\0']))
             .ok_or_else(|| fields.malformed())?;
         let extension = extension.to_owned();
         fields.end()?;
-        Ok(Self { subtask, number, attempt, len, crc, extension })
+        Ok(Self { subtask, number, attempt, len, crc, checkpoint, extension })
+    }
+
+    /// Notes the first checkpoint that covers it.
+    pub(super) fn covered_by(self, checkpoint: CheckpointId) -> Self {
+        Self { checkpoint, ..self }
     }
 
     pub(super) fn uncommitted_name(&self) -> String {
@@ -108,7 +118,11 @@ impl Sealed {
     }
 
     pub(super) fn committed_name(&self) -> String {
-        format!("part-{}-{}.{}", self.subtask, self.number, self.extension)
+        let Self { subtask, number, extension, .. } = self;
+        match self.checkpoint {
+            CheckpointId(0) => format!("part-{subtask}-{number}.{extension}"),
+            checkpoint => format!("part-{subtask}-{number}.{checkpoint}.{extension}"),
+        }
     }
 }
 
@@ -129,6 +143,20 @@ pub(super) fn parse_name(name: &str) -> Option<(u32, u64, bool)> {
         return None;
     }
     Some((subtask.parse().ok()?, number.parse().ok()?, committed))
+}
+
+/// The first checkpoint that covers a committed part, by its name; `None` if it is no such part, or none covers it.
+pub(super) fn checkpoint_of(name: &str) -> Option<CheckpointId> {
+    let (_, _, is_committed) = parse_name(name)?;
+    let (_, end) = name.split_once('.').filter(|_| is_committed)?;
+    numbered(end)
+}
+
+/// The number that a dot follows at the beginning of `end`.
+pub(super) fn numbered(end: &str) -> Option<CheckpointId> {
+    let (number, _) = end.split_once('.')?;
+    let is_number = number.bytes().all(|b| b.is_ascii_digit());
+    number.parse().ok().filter(|_| is_number).map(CheckpointId)
 }
 
 #[cfg(test)]
@@ -164,6 +192,7 @@ mod tests {
             attempt: 2,
             len: 9,
             crc: u32::MAX,
+            checkpoint: CheckpointId(7),
             extension: "csv.1".to_owned(),
         };
         let bytes = sealed.encode();
