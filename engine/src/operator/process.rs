@@ -6,6 +6,8 @@
 
 mod context;
 mod logic;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::marker::PhantomData;

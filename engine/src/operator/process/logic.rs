@@ -18,7 +18,7 @@ use crate::sink::Readiness;
 use crate::state::{KeyedStates, TimerDomain};
 
 /// Timers that fire at a time.
-const FIRE_BATCH: usize = 256;
+pub(super) const FIRE_BATCH: usize = 256;
 
 /// The operator.
 pub struct ProcessLogic<K, P> {
