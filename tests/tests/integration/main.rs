@@ -2,5 +2,6 @@
 
 mod derive;
 mod unaligned;
+mod process;
 mod tidy;
 mod ui;
