@@ -25,7 +25,14 @@ impl Failure {
             Self::Job(error) => match error.kind() {
                 ErrorKind::Config | ErrorKind::Unsupported => 2,
                 ErrorKind::Checkpoint => 3,
-                _ => 1,
+                // A kind that is added later is the job's too.
+                ErrorKind::Record
+                | ErrorKind::User
+                | ErrorKind::Io
+                | ErrorKind::Cancelled
+                | ErrorKind::Stuck
+                | ErrorKind::Internal
+                | _ => 1,
             },
         }
     }
