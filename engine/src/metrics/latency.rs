@@ -37,7 +37,8 @@ impl LatencyHistogram {
         for (index, count) in self.buckets.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
             if count > 0 {
-                into.0.saturating_record_n(lowest(index), count);
+                let recorded = into.0.record_n(lowest(index), count);
+                recorded.expect("the histogram grows with the greatest value");
             }
         }
     }
