@@ -127,8 +127,8 @@ impl Job {
     /// # Errors
     /// What is wrong with the job; nothing was started then.
     pub fn spawn(self) -> Result<JobHandle> {
-        let options = self.runtime_options();
-        match self.start(&options)? {
+        let (options, store) = (self.runtime_options(), self.store());
+        match self.start(&options, store)? {
             Started::Ended(shared) => Ok(JobHandle { parts: None, shared }),
             Started::Ready(mut parts, parkers) => {
                 parts.spawn(parkers, &options)?;
@@ -142,12 +142,34 @@ impl Job {
     /// # Errors
     /// What is wrong with the job.
     pub fn stepper(self) -> Result<JobStepper> {
-        let options = self.runtime_options();
-        match self.start(&options)? {
+        let (options, store) = (self.runtime_options(), self.store());
+        match self.start(&options, store)? {
             Started::Ended(shared) => Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) }),
             Started::Ready(parts, _) => {
                 let shared = parts.shared().clone();
                 Ok(JobStepper { parts: Some(*parts), shared, outcome: None })
+            }
+        }
+    }
+
+    /// The job in pieces, for the simulator; `None` if the store says that it has ended. `tune` changes options that a
+    /// configuration would refuse.
+    ///
+    /// # Errors
+    /// What is wrong with the job.
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    pub fn simulate(
+        self,
+        store: Arc<dyn SnapshotStore>,
+        tune: impl FnOnce(&mut RuntimeOptions),
+    ) -> Result<Option<crate::runtime::simulation::Simulation>> {
+        let mut options = self.runtime_options();
+        tune(&mut options);
+        match self.start(&options, store)? {
+            Started::Ended(_) => Ok(None),
+            Started::Ready(parts, _) => {
+                Ok(crate::runtime::simulation::Simulation::new(*parts))
             }
         }
     }
@@ -230,12 +252,15 @@ impl Job {
         }
     }
 
-    fn start(self, options: &RuntimeOptions) -> Result<Started> {
-        let graph = self.checked()?;
-        let store: Arc<dyn SnapshotStore> = match &self.config.checkpoint.dir {
+    fn store(&self) -> Arc<dyn SnapshotStore> {
+        match &self.config.checkpoint.dir {
             Some(dir) => Arc::new(DirectoryStore::new(dir)),
             None => Arc::new(MemoryStore::new()),
-        };
+        }
+    }
+
+    fn start(self, options: &RuntimeOptions, store: Arc<dyn SnapshotStore>) -> Result<Started> {
+        let graph = self.checked()?;
         let owner = Owner { job: self.name.clone(), fingerprint: graph.fingerprint() };
         let (snapshots, survey) = Snapshots::own(store, &owner)?;
         let Some(begin) = begin(&snapshots, survey, &self.wish, &graph)? else {

@@ -15,6 +15,8 @@ mod job;
 pub mod metrics;
 pub mod operator;
 pub(crate) mod pace;
+#[doc(hidden)]
+pub mod probe;
 pub mod record;
 pub mod runtime;
 pub mod sink;

@@ -47,6 +47,7 @@ use crate::graph::{EdgePlan, ExecutionGraph, VertexPlan};
 use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId, VertexId, WorkerIndex};
 use crate::metrics::TaskMetrics;
 use crate::operator::EdgeKind;
+use crate::probe;
 use crate::source::Split;
 use crate::state::manifest::{ChannelMeta, SnapshotKind as StoredKind};
 use crate::state::part::RestoredState;
@@ -588,6 +589,7 @@ impl Control {
     }
 
     fn fact(&mut self, fact: Fact) {
+        probe::note(None, &fact);
         match fact {
             Fact::Triggered { checkpoint, .. } => {
                 let now = self.clock.now();
@@ -787,7 +789,9 @@ impl Control {
             Some((r, _)) => (r.left_out.iter().copied().collect(), r.contributions.clone()),
             None => (Vec::new(), Contributions::new()),
         };
-        let attempts = self.tasks.values().map(|task| task.attempt).collect();
+        let attempts: Vec<_> = self.tasks.values().map(|task| task.attempt).collect();
+        let (tasks, absent) = (attempts.len(), Vec::len(&left_out));
+        probe::note(None, &probe::Deployed { restored: restore, tasks, left_out: absent });
         self.decide(Input::Restored(Restored {
             checkpoint: restore,
             tasks: attempts,

@@ -12,6 +12,9 @@ mod incremental;
 mod parts;
 mod restarts;
 mod restore;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod snapshot_io;
 mod starting;
 mod status;

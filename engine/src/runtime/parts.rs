@@ -99,6 +99,18 @@ struct Stepped {
     workers: Vec<Worker>,
 }
 
+/// What a job consists of.
+#[cfg(feature = "simulation")]
+pub(super) struct Pieces {
+    pub(super) sender: Sender<ControlEvent>,
+    pub(super) events: Receiver<ControlEvent>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) control: Control,
+    pub(super) io: SnapshotIo,
+    pub(super) requests: Receiver<IoRequest>,
+    pub(super) workers: Vec<Worker>,
+}
+
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts").field("workers", &self.mailboxes.len()).finish_non_exhaustive()
@@ -144,8 +156,6 @@ impl Parts {
             whereabouts.push(place);
         }
         let is_incremental = options.incremental;
-        // Spreads the first checkpoints of many jobs; need not be unpredictable.
-        let random = u64::from(std::process::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut control = Control::new(ControlParts {
             clock,
             job: job.to_owned(),
@@ -156,7 +166,7 @@ impl Parts {
             snapshots: snapshots.clone(),
             shared: shared.clone(),
             splits,
-            random,
+            random: clock.spread(),
         })?;
         control.begin(begin);
         let io = SnapshotIo::new(
@@ -280,6 +290,16 @@ impl Parts {
             }
         }
         outcome
+    }
+
+    /// The job in pieces that are stepped one by one.
+    #[cfg(feature = "simulation")]
+    pub(super) fn into_pieces(self) -> Option<Pieces> {
+        let Self { control: sender, events, shared, run, .. } = self;
+        let Run::Ready(ready) = run else { return None };
+        let Ready { control, io, requests, workers } = *ready;
+        let workers = workers.into_iter().map(Worker::new).collect();
+        Some(Pieces { sender, events, shared, control, io, requests, workers })
     }
 
     /// Waits for the threads to end. The control thread's outcome.

@@ -158,9 +158,8 @@ impl Worker {
     /// Mail, then one step of each task. Whether something was done, and when something is due if not.
     pub(super) fn round(&mut self) -> (bool, Timestamp) {
         let mut busy = false;
-        while let Some(command) = self.mailbox.queue.pop() {
+        while self.take_mail() {
             busy = true;
-            self.obey(command);
             if self.is_over {
                 return (true, Timestamp::ZERO);
             }
@@ -168,23 +167,48 @@ impl Worker {
         let mut wake = Timestamp::MAX;
         let mut at = 0;
         while at < self.tasks.len() {
-            match self.guarded(at, |task, cx| task.step(cx)) {
-                Some(Progress::Busy) => {
+            match self.step_task(at) {
+                Progress::Busy => {
                     busy = true;
                     at += 1;
                 }
-                Some(Progress::Idle(until)) => {
+                Progress::Idle(until) => {
                     wake = wake.min(until);
                     at += 1;
                 }
-                Some(Progress::Done) | None => {
-                    busy = true;
-                    self.tasks.remove(at);
-                }
+                Progress::Done => busy = true,
             }
-            self.route();
         }
         (busy, wake)
+    }
+
+    /// Does what the oldest mail says. Whether there was one.
+    pub(super) fn take_mail(&mut self) -> bool {
+        let Some(command) = self.mailbox.queue.pop() else { return false };
+        self.obey(command);
+        true
+    }
+
+    /// One step of task number `at`, which is gone when it is done or has failed.
+    pub(super) fn step_task(&mut self, at: usize) -> Progress {
+        let progress = self.guarded(at, |task, cx| task.step(cx)).unwrap_or(Progress::Done);
+        if progress == Progress::Done {
+            self.tasks.remove(at);
+        }
+        self.route();
+        progress
+    }
+
+    /// The attempts of its tasks.
+    #[cfg(feature = "simulation")]
+    pub(super) fn attempts(&self) -> impl ExactSizeIterator<Item = AttemptId> {
+        self.tasks.iter().map(Task::attempt)
+    }
+
+    /// How much mail waits.
+    #[cfg(feature = "simulation")]
+    pub(super) fn mail(&self) -> usize {
+        self.mailbox.queue.len()
     }
 
     fn obey(&mut self, command: Command) {

@@ -85,6 +85,16 @@ impl MemoryStore {
         self.lock_inner().faults.insert(operation, fault);
     }
 
+    /// Takes back all faults that have not happened.
+    pub fn heal(&self) {
+        self.lock_inner().faults.clear();
+    }
+
+    /// Whether the process has died at an operation.
+    pub fn is_dead(&self) -> bool {
+        self.lock_inner().is_dead
+    }
+
     /// How many operations were done or tried.
     pub fn operations(&self) -> u64 {
         self.lock_inner().operations

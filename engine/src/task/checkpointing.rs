@@ -13,6 +13,7 @@ use crate::channel::capture::CapturedChannel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChannelIndex, CheckpointId};
 use crate::operator::{Head, Signal};
+use crate::probe;
 use crate::state::part::{Part as StatePart, Snapshot};
 
 /// What is being captured, and snapshots whose parts are not all there.
@@ -51,8 +52,11 @@ impl Task {
     /// Tells the alignment machine something and does what it says.
     pub(super) fn input(&mut self, input: Input, cx: &mut StepContext<'_>) -> Result<()> {
         let mut outputs = std::mem::take(&mut self.barrier_outputs);
+        let attempt = Some(self.options.attempt);
+        probe::note(attempt, &input);
         self.barriers.handle(cx.now, input, &mut outputs);
         for output in outputs.drain(..) {
+            probe::note(attempt, &output);
             self.carry_out(output, cx)?;
         }
         self.barrier_outputs = outputs;

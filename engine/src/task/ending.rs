@@ -12,6 +12,7 @@ use crate::clock::EpochMillis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
 use crate::operator::Signal;
+use crate::probe;
 
 /// A step of finishing that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,11 @@ impl Task {
             }
         }
         let mut outputs = Vec::new();
+        let attempt = Some(self.options.attempt);
+        probe::note(attempt, &input);
         self.ending.handle(cx.now, input, &mut outputs);
         for output in outputs {
+            probe::note(attempt, &output);
             self.carry_out_ending(output, cx)?;
         }
         Ok(())

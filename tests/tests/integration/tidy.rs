@@ -11,7 +11,7 @@ mod source;
 /// The engine's modules, from the lowest level up. A file uses lower levels and its own module; the single files of the
 /// lowest level use each other.
 const LEVELS: &[&[&str]] = &[
-    &["error", "id", "clock", "config", "topology"],
+    &["error", "id", "clock", "config", "topology", "probe"],
     &["record", "metrics"],
     &["channel", "state", "control"],
     &["barrier"],

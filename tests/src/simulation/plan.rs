@@ -1,0 +1,594 @@
+//! What a seed draws: the job, its options, and how unkind the world is to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::config::{Config, Mode, Origin, RestartType};
+use tidegate::runtime::RuntimeOptions;
+use tidegate::time::Watermarks;
+use tidegate::{BoxStream, BoxError, Job};
+
+use super::Record;
+use super::dice::Dice;
+use super::sink::TwoPhase;
+use super::source::Numbers;
+use super::world::World;
+
+/// One step of writing the job down; each makes the next stream, [`Op::Split`] two, [`Op::Sink`] none.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A source.
+    Source { source: usize, parallelism: Option<u32> },
+    /// Counts by key behind a keyed edge; by the sequence number's rest instead of the key if `rekey`.
+    Keyed { from: usize, parallelism: Option<u32>, rekey: bool },
+    /// A rebalance edge.
+    Rebalance { from: usize, parallelism: Option<u32> },
+    /// A broadcast edge.
+    Broadcast { from: usize, parallelism: Option<u32> },
+    /// Both streams.
+    Union { one: usize, other: usize },
+    /// Two streams, each with all records.
+    Split { from: usize },
+    /// User code that fails when it is told to.
+    Fragile { from: usize },
+    /// Makes watermarks.
+    Watermarks { from: usize },
+    /// Ends in a sink.
+    Sink { from: usize, sink: usize },
+}
+
+/// A source.
+#[derive(Clone, Debug)]
+pub struct SourcePlan {
+    /// How many records each split has; none if it is endless.
+    pub ends: Vec<Option<u64>>,
+    /// Records at a time.
+    pub burst: u64,
+    /// The rest after them, in steps of the clock.
+    pub pause: u64,
+}
+
+/// A sink and what must come to it.
+#[derive(Clone, Debug)]
+pub struct SinkPlan {
+    /// In how many ways each record of a source comes.
+    pub ways: BTreeMap<usize, u32>,
+    /// Whether each subtask gets each record.
+    pub is_broadcast: bool,
+    /// How many subtasks it may have had.
+    pub parallelisms: BTreeSet<u32>,
+    /// Whether records come from one counting operator.
+    pub is_counted: bool,
+    /// Whether an origin's records of a key came to that in order.
+    pub is_ordered: bool,
+    /// Whether it is often busy.
+    pub is_slow: bool,
+}
+
+/// How the job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its sources end.
+    Exhausted,
+    /// It is stopped, then run again until its sources end.
+    Stopped,
+}
+
+/// Chances in 10,000 a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unkindness {
+    /// A process dies.
+    pub crash: u64,
+    /// The disk fails soon.
+    pub disk: u64,
+    /// User code fails soon.
+    pub user: u64,
+    /// A sink can't prepare, or commits only in part.
+    pub sink: u64,
+    /// The disk fails so that the process dies with it.
+    pub disk_crash: u64,
+    /// How many of them at the most.
+    pub most: u64,
+}
+
+/// How often each piece is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    /// Mail of a worker.
+    pub mail: u64,
+    /// A task's step.
+    pub task: u64,
+    /// A request to the writer of snapshots.
+    pub io: u64,
+    /// An event for control.
+    pub event: u64,
+    /// Time that passes, and control that sees it.
+    pub clock: u64,
+}
+
+/// All that is drawn before a schedule begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The job.
+    pub ops: Vec<Op>,
+    /// Its sources.
+    pub sources: Vec<SourcePlan>,
+    /// Its sinks.
+    pub sinks: Vec<SinkPlan>,
+    /// How many keys.
+    pub keys: u64,
+    /// Subtasks of what says nothing else, by process; the last one stays.
+    pub parallelism: Vec<u32>,
+    /// Workers, by process.
+    pub workers: Vec<u32>,
+    /// The options.
+    pub config: Config,
+    /// Bytes of a buffer.
+    pub segment_bytes: usize,
+    /// How often sources send latency markers.
+    pub latency_interval: Duration,
+    /// Nanoseconds that a step takes.
+    pub tick: u64,
+    /// Steps before everything heals.
+    pub safety_steps: u64,
+    /// How it ends.
+    pub ending: Ending,
+    /// What goes wrong.
+    pub unkindness: Unkindness,
+    /// Whose turn it is.
+    pub weights: Weights,
+}
+
+/// A stream while the job is drawn.
+#[derive(Clone)]
+struct Open {
+    stream: usize,
+    stage: usize,
+    parallelism: Option<u32>,
+    ways: BTreeMap<usize, u32>,
+    is_counted: bool,
+    is_ordered: bool,
+    is_broadcast: bool,
+    /// Whether there was a keyed edge before.
+    was_keyed: bool,
+}
+
+struct Drawing<'d> {
+    dice: &'d mut Dice,
+    ops: Vec<Op>,
+    streams: usize,
+    open: Vec<Open>,
+    /// Stages joined into one vertex lead to one root.
+    root: Vec<usize>,
+    /// By stage, those that feed it.
+    feeds: Vec<BTreeSet<usize>>,
+    sinks: Vec<SinkPlan>,
+}
+
+impl Drawing<'_> {
+    fn stage(&mut self, feeds: BTreeSet<usize>) -> usize {
+        self.root.push(self.root.len());
+        self.feeds.push(feeds);
+        self.root.len() - 1
+    }
+
+    fn find(&self, mut stage: usize) -> usize {
+        while self.root[stage] != stage {
+            stage = self.root[stage];
+        }
+        stage
+    }
+
+    /// Whether `below` gets anything from `above`.
+    fn is_fed(&self, below: usize, above: usize) -> bool {
+        let (below, above) = (self.find(below), self.find(above));
+        let mut waiting = vec![below];
+        let mut seen = BTreeSet::new();
+        while let Some(at) = waiting.pop() {
+            for stage in 0..self.feeds.len() {
+                if self.find(stage) != at {
+                    continue;
+                }
+                for &feed in &self.feeds[stage] {
+                    let feed = self.find(feed);
+                    if feed == above {
+                        return true;
+                    }
+                    if seen.insert(feed) {
+                        waiting.push(feed);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn next_stream(&mut self) -> usize {
+        self.streams += 1;
+        self.streams - 1
+    }
+
+    fn parallelism(&mut self) -> Option<u32> {
+        self.dice.chance(1, 4).then(|| self.dice.within(1, 4) as u32)
+    }
+
+    fn take(&mut self) -> Open {
+        let at = self.dice.below(self.open.len() as u64) as usize;
+        self.open.swap_remove(at)
+    }
+
+    fn exchange(&mut self, from: Open, kind: u64) {
+        let parallelism = self.parallelism();
+        let stage = self.stage(BTreeSet::from([from.stage]));
+        let mut to = Open { stage, parallelism, stream: 0, ..from.clone() };
+        let op = match kind {
+            0 => {
+                let rekey = self.dice.chance(1, 4);
+                to.is_ordered &= !rekey || !from.was_keyed;
+                to.was_keyed = true;
+                to.is_counted = true;
+                Op::Keyed { from: from.stream, parallelism, rekey }
+            }
+            1 => {
+                to.is_ordered = false;
+                Op::Rebalance { from: from.stream, parallelism }
+            }
+            _ => {
+                to.is_broadcast = true;
+                to.is_counted = false;
+                Op::Broadcast { from: from.stream, parallelism }
+            }
+        };
+        self.ops.push(op);
+        to.stream = self.next_stream();
+        self.open.push(to);
+    }
+
+    /// A step that makes no vertex.
+    fn decorate(&mut self) {
+        match self.dice.below(5) {
+            0 if self.open.len() >= 2 => {
+                let (one, other) = (self.take(), self.take());
+                let apart = self.find(one.stage) != self.find(other.stage)
+                    && !self.is_fed(one.stage, other.stage)
+                    && !self.is_fed(other.stage, one.stage)
+                    && one.parallelism == other.parallelism
+                    && !one.is_broadcast
+                    && !other.is_broadcast;
+                if !apart {
+                    self.open.extend([one, other]);
+                    return;
+                }
+                let (a, b) = (self.find(one.stage), self.find(other.stage));
+                self.root[a] = b;
+                self.ops.push(Op::Union { one: one.stream, other: other.stream });
+                let mut ways = one.ways.clone();
+                for (&source, &more) in &other.ways {
+                    *ways.entry(source).or_default() += more;
+                }
+                let overlaps = one.ways.keys().any(|source| other.ways.contains_key(source));
+                let stream = self.next_stream();
+                self.open.push(Open {
+                    stream,
+                    ways,
+                    is_counted: false,
+                    was_keyed: one.was_keyed || other.was_keyed,
+                    is_ordered: one.is_ordered && other.is_ordered && !overlaps,
+                    ..one
+                });
+            }
+            1 if self.open.len() < 4 => {
+                let from = self.take();
+                self.ops.push(Op::Split { from: from.stream });
+                for _ in 0..2 {
+                    let stream = self.next_stream();
+                    self.open.push(Open { stream, ..from.clone() });
+                }
+            }
+            2 | 3 => {
+                let from = self.take();
+                self.ops.push(Op::Fragile { from: from.stream });
+                let stream = self.next_stream();
+                self.open.push(Open { stream, ..from });
+            }
+            _ => {
+                let from = self.take();
+                self.ops.push(Op::Watermarks { from: from.stream });
+                let stream = self.next_stream();
+                self.open.push(Open { stream, ..from });
+            }
+        }
+    }
+
+    fn finish(&mut self, parallelism: &[u32]) {
+        while !self.open.is_empty() {
+            let from = self.take();
+            let parallelisms = match from.parallelism {
+                Some(own) => BTreeSet::from([own]),
+                None => parallelism.iter().copied().collect(),
+            };
+            self.ops.push(Op::Sink { from: from.stream, sink: self.sinks.len() });
+            self.sinks.push(SinkPlan {
+                ways: from.ways,
+                is_broadcast: from.is_broadcast,
+                parallelisms,
+                is_counted: from.is_counted,
+                is_ordered: from.is_ordered,
+                is_slow: self.dice.chance(1, 4),
+            });
+        }
+    }
+}
+
+impl Plan {
+    /// What `seed` draws.
+    pub fn draw(dice: &mut Dice) -> Self {
+        let tick = dice.pick(&[1_000, 2_000, 5_000, 20_000]);
+        let is_rescaled = dice.chance(1, 4);
+        let default = dice.pick(&[1, 2, 2, 2, 3, 4]);
+        let parallelism = if is_rescaled {
+            (0..6).map(|_| dice.within(1, 4) as u32).collect()
+        } else {
+            vec![default]
+        };
+        let workers = (0..4).map(|_| dice.within(1, 3) as u32).collect();
+        let ending = if dice.chance(1, 6) { Ending::Stopped } else { Ending::Exhausted };
+        let vertices = dice.within(1, 5);
+        let count = dice.within(1, vertices.min(2)) as usize;
+        let mut sources = Vec::new();
+        for _ in 0..count {
+            sources.push(draw_source(dice, ending));
+        }
+        let mut drawing = Drawing {
+            dice,
+            ops: Vec::new(),
+            streams: 0,
+            open: Vec::new(),
+            root: Vec::new(),
+            feeds: Vec::new(),
+            sinks: Vec::new(),
+        };
+        for source in 0..count {
+            let parallelism = drawing.parallelism();
+            let stage = drawing.stage(BTreeSet::new());
+            drawing.ops.push(Op::Source { source, parallelism });
+            let stream = drawing.next_stream();
+            drawing.open.push(Open {
+                stream,
+                stage,
+                parallelism,
+                ways: BTreeMap::from([(source, 1)]),
+                is_counted: false,
+                is_ordered: true,
+                is_broadcast: false,
+                was_keyed: false,
+            });
+        }
+        for _ in count as u64..=vertices {
+            for _ in 0..drawing.dice.below(3) {
+                drawing.decorate();
+            }
+            let from = drawing.take();
+            if from.is_broadcast {
+                drawing.open.push(from);
+                continue;
+            }
+            let kind = drawing.dice.pick(&[0, 0, 0, 0, 1, 1, 2]);
+            drawing.exchange(from, kind);
+        }
+        drawing.finish(&parallelism);
+        let (ops, sinks) = (drawing.ops, drawing.sinks);
+        let mut config = draw_config(dice, tick);
+        if is_rescaled {
+            config.checkpoint.unaligned_any_edge = false;
+        }
+        Self {
+            ops,
+            sources,
+            sinks,
+            keys: dice.within(1, 9),
+            parallelism,
+            workers,
+            config,
+            segment_bytes: dice.pick(&[64, 128, 256, 512]),
+            latency_interval: Duration::from_nanos(tick * dice.pick(&[0, 0, 40, 200])),
+            tick,
+            safety_steps: dice.within(100, 900),
+            ending,
+            unkindness: draw_unkindness(dice),
+            weights: Weights {
+                mail: dice.pick(&[1, 2, 4, 8]),
+                task: dice.pick(&[2, 4, 8]),
+                io: dice.pick(&[1, 2, 4, 8]),
+                event: dice.pick(&[1, 2, 4, 8]),
+                clock: dice.pick(&[1, 1, 2]),
+            },
+        }
+    }
+
+    /// The job of process number `process`.
+    pub fn job(&self, process: usize, world: &Arc<Mutex<World>>, fail_in: &Arc<AtomicU64>) -> Job {
+        let mut config = self.config.clone();
+        let nth = |of: &[u32]| of[process.min(of.len() - 1)].to_string();
+        let known = "the key is in the table";
+        config.set("parallelism.default", &nth(&self.parallelism), Origin::Code).expect(known);
+        config.set("taskmanager.slots", &nth(&self.workers), Origin::Code).expect(known);
+        let mut job = Job::with_config("simulated", config);
+        job.resume(true);
+        let mut streams: Vec<Option<BoxStream<Record>>> = Vec::new();
+        for (at, op) in self.ops.iter().enumerate() {
+            let mut take = |from: usize| streams[from].take().expect("a stream is used once");
+            let with = |stream: BoxStream<Record>, parallelism: Option<u32>| match parallelism {
+                Some(parallelism) => stream.with_parallelism(parallelism).boxed(),
+                None => stream,
+            };
+            let made = match *op {
+                Op::Source { source, parallelism } => {
+                    let plan = &self.sources[source];
+                    let numbers = Numbers {
+                        world: world.clone(),
+                        source,
+                        splits: plan.ends.len(),
+                        burst: plan.burst,
+                        pause_nanos: plan.pause * self.tick,
+                        keys: self.keys,
+                    };
+                    with(job.source(&format!("source {source}"), numbers).boxed(), parallelism)
+                }
+                Op::Keyed { from, parallelism, rekey } => {
+                    let stream = take(from);
+                    let stream = if rekey {
+                        stream.map(|r| (r.0, r.1, 100 + r.1 % 5, r.3)).boxed()
+                    } else {
+                        stream
+                    };
+                    let zero: Record = (0, 0, 0, 0);
+                    let counted = stream.key_by(|r| r.2).fold(
+                        &format!("count {at}"),
+                        zero,
+                        |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
+                    );
+                    with(counted.map(|(_, record)| record).boxed(), parallelism)
+                }
+                Op::Rebalance { from, parallelism } => {
+                    with(take(from).rebalance().boxed(), parallelism)
+                }
+                Op::Broadcast { from, parallelism } => {
+                    with(take(from).broadcast().boxed(), parallelism)
+                }
+                Op::Union { one, other } => {
+                    let (one, other) = (take(one), take(other));
+                    one.union(other).boxed()
+                }
+                Op::Split { from } => {
+                    let (main, side) = take(from).split(|r: Record, main, side| {
+                        main.emit(r);
+                        side.emit(r);
+                    });
+                    streams.push(Some(main.boxed()));
+                    side.boxed()
+                }
+                Op::Fragile { from } => {
+                    let fail_in = fail_in.clone();
+                    let try_it = move |r: Record| fragile(&fail_in).map(|()| r);
+                    take(from).try_map(try_it).boxed()
+                }
+                Op::Watermarks { from } => {
+                    let watermarks = Watermarks::bounded_out_of_orderness(Duration::from_millis(3));
+                    take(from).watermarks(watermarks, |r| r.1 as i64).boxed()
+                }
+                Op::Sink { from, sink } => {
+                    let name = format!("sink {sink}");
+                    let busy_nanos = 7 * self.tick;
+                    let world = world.clone();
+                    if self.sinks[sink].is_slow {
+                        take(from).sink(&name, TwoPhase::<true> { world, sink, busy_nanos });
+                    } else {
+                        take(from).sink(&name, TwoPhase::<false> { world, sink, busy_nanos });
+                    }
+                    continue;
+                }
+            };
+            streams.push(Some(made));
+        }
+        job
+    }
+
+    /// Sets what a configuration would refuse.
+    pub fn tune(&self, options: &mut RuntimeOptions) {
+        options.segment_bytes = self.segment_bytes;
+        options.record_bytes_max = 1 << 16;
+        options.emission_bytes_max = 1 << 20;
+        options.latency_interval = self.latency_interval;
+    }
+
+    /// Whether any process may have another parallelism than the one before.
+    pub fn is_rescaled(&self) -> bool {
+        self.parallelism.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
+    /// Whether sources end at different times.
+    pub fn ends_apart(&self) -> bool {
+        let ends: BTreeSet<u64> =
+            self.sources.iter().flat_map(|source| source.ends.iter().flatten().copied()).collect();
+        self.ending == Ending::Exhausted
+            && ends.len() > 1
+            && self.sources.iter().all(|source| source.ends.iter().all(Option::is_some))
+    }
+}
+
+fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
+    match fail_in.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        left => {
+            fail_in.store(left - 1, Ordering::Relaxed);
+            if left == 1 { Err("injected: user code failed".into()) } else { Ok(()) }
+        }
+    }
+}
+
+fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
+    let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
+    let most = dice.pick(&[3, 12, 40, 90]);
+    let ends = (0..dice.within(1, 4))
+        .map(|_| (!is_endless).then(|| dice.within(0, most)))
+        .collect();
+    SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 20, 60]) }
+}
+
+fn draw_config(dice: &mut Dice, tick: u64) -> Config {
+    let mut config = Config::default();
+    let steps = |n: u64| Duration::from_nanos(tick * n);
+    config.parallelism.max = dice.pick(&[4, 8, 16]);
+    let checkpoint = &mut config.checkpoint;
+    checkpoint.interval = dice.pick(&[Some(40), Some(40), Some(80), Some(150), None]).map(steps);
+    checkpoint.timeout = steps(dice.pick(&[150, 600, 4_000, 1_000_000]));
+    checkpoint.min_pause = steps(dice.pick(&[0, 0, 0, 60]));
+    checkpoint.num_retained = dice.within(1, 3) as u32;
+    checkpoint.drain_hold = dice.chance(1, 2);
+    checkpoint.unaligned_any_edge = dice.chance(1, 2);
+    checkpoint.tolerable_failed = dice.pick(&[None, None, None, Some(2)]);
+    match dice.below(20) {
+        0..=6 => {
+            checkpoint.unaligned_enabled = false;
+            checkpoint.max_concurrent = dice.pick(&[1, 1, 2, 3]);
+        }
+        7..=12 => checkpoint.aligned_timeout = Duration::ZERO,
+        13..=18 => checkpoint.aligned_timeout = steps(dice.pick(&[3, 10, 40, 120])),
+        _ => {
+            checkpoint.mode = Mode::AtLeastOnce;
+            checkpoint.unaligned_enabled = false;
+        }
+    }
+    let restart = &mut config.restart_strategy;
+    restart.exponential_initial = steps(20);
+    restart.exponential_max = steps(500);
+    restart.exponential_jitter = 0.0;
+    restart.fixed_delay_delay = steps(30);
+    restart.fixed_delay_attempts = dice.within(1, 3) as u32;
+    restart.failure_rate_delay = steps(10);
+    restart.failure_rate_interval = steps(400);
+    restart.kind = dice.pick(&[
+        RestartType::ExponentialDelay,
+        RestartType::ExponentialDelay,
+        RestartType::FixedDelay,
+        RestartType::FailureRate,
+    ]);
+    config
+}
+
+fn draw_unkindness(dice: &mut Dice) -> Unkindness {
+    let mut unkindness = Unkindness { most: dice.within(1, 5), ..Unkindness::default() };
+    if dice.chance(1, 6) {
+        return unkindness;
+    }
+    let mut some = |n: u64| if dice.chance(n, 4) { dice.pick(&[10, 30, 80]) } else { 0 };
+    unkindness.crash = some(2);
+    unkindness.disk = some(3);
+    unkindness.disk_crash = some(1);
+    unkindness.user = some(2);
+    unkindness.sink = some(1);
+    unkindness
+}
