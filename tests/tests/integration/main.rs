@@ -1,7 +1,11 @@
 //! The integration tests, one binary: what users see, and what must hold for the repository as a whole.
 
+mod api;
 mod derive;
 mod unaligned;
 mod process;
+mod operators;
+mod records;
+mod rig;
 mod tidy;
 mod ui;
