@@ -32,9 +32,7 @@ fn at_each_width<R: Ord + std::fmt::Debug>(
 }
 
 /// Ends a stream in a sink and tells how to take what came.
-fn taken<T: Data + Ord, C: Chain<Out = T>>(
-    stream: Stream<T, C>,
-) -> Box<dyn FnOnce() -> Vec<T>> {
+fn taken<T: Data + Ord, C: Chain<Out = T>>(stream: Stream<T, C>) -> Box<dyn FnOnce() -> Vec<T>> {
     let (sink, collected) = sink::collect::<T>();
     stream.sink("out", sink);
     Box::new(move || collected.take())
@@ -162,12 +160,13 @@ fn a_closure_that_may_fail_uses_the_question_mark() {
 fn side_outputs_end_in_sinks_of_their_own() {
     for parallelism in 1..=3 {
         let job = job("case", parallelism);
-        let (good, bad) = job.source("lines", source::text_str("1\nx\n2\nyy\n")).split(
-            |line, good, bad| match line.parse::<u64>() {
-                Ok(n) => good.emit(n),
-                Err(error) => bad.emit((line, error.to_string())),
-            },
-        );
+        let (good, bad) =
+            job.source("lines", source::text_str("1\nx\n2\nyy\n")).split(|line, good, bad| {
+                match line.parse::<u64>() {
+                    Ok(n) => good.emit(n),
+                    Err(error) => bad.emit((line, error.to_string())),
+                }
+            });
         let (bad_sink, bad_lines) = sink::collect::<(String, String)>();
         bad.sink("bad", bad_sink);
         let take = summed(good);

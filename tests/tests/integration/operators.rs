@@ -35,9 +35,12 @@ fn a_policy_skips_and_counts_over_all_subtasks() {
         let (sink, numbers) = sink::collect::<u64>();
         job.source("lines", source::text_str("1\nx\n2\ny\nz\n3\n"))
             .try_map_or(policy.clone(), parsed)
-            .try_filter_or(policy.clone(), |n| {
-                if n == 2 { Err("not two".into()) } else { Ok(true) }
-            })
+            .try_filter_or(
+                policy.clone(),
+                |n| {
+                    if n == 2 { Err("not two".into()) } else { Ok(true) }
+                },
+            )
             .try_flat_map_or(policy, |n, out| {
                 out.emit(n);
                 if n == 3 { Err("three".into()) } else { Ok(()) }
@@ -139,9 +142,8 @@ fn unions_nest_and_join_streams_that_were_one() {
     for parallelism in 1..=3 {
         let job = job("case", parallelism);
         let numbers = |name: &str, from| job.source(name, source::range(from..from + 10));
-        let (even, odd) = numbers("split", 0).split(|n, even, odd| {
-            if n % 2 == 0 { even.emit(n) } else { odd.emit(n * 100) }
-        });
+        let (even, odd) = numbers("split", 0)
+            .split(|n, even, odd| if n % 2 == 0 { even.emit(n) } else { odd.emit(n * 100) });
         let united = even
             .union(odd)
             .union(numbers("a", 1000).union(numbers("b", 2000).rebalance()))
@@ -161,10 +163,8 @@ fn running_sums_and_reductions_come_out_once_a_record_in_order() {
     for parallelism in 1..=3 {
         let job = job("case", parallelism);
         let (sink, collected) = sink::collect::<(u64, u64)>();
-        let (sums, least) = job
-            .source("numbers", source::range(0..30))
-            .with_parallelism(1)
-            .split(|n, a, b| {
+        let (sums, least) =
+            job.source("numbers", source::range(0..30)).with_parallelism(1).split(|n, a, b| {
                 a.emit(n);
                 b.emit(n);
             });
