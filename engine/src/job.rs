@@ -51,12 +51,7 @@ impl Job {
 
     /// A job with options.
     pub fn with_config(name: &str, config: Config) -> Self {
-        Self {
-            name: name.to_owned(),
-            graph: Graph::default(),
-            config,
-            wish: Wish::Fresh,
-        }
+        Self { name: name.to_owned(), graph: Graph::default(), config, wish: Wish::Fresh }
     }
 
     /// The options, to be changed before the job runs.
@@ -168,9 +163,7 @@ impl Job {
         tune(&mut options);
         match self.start(&options, store)? {
             Started::Ended(_) => Ok(None),
-            Started::Ready(parts, _) => {
-                Ok(crate::runtime::simulation::Simulation::new(*parts))
-            }
+            Started::Ready(parts, _) => Ok(crate::runtime::simulation::Simulation::new(*parts)),
         }
     }
 
@@ -347,11 +340,7 @@ impl JobHandle {
     ///
     /// # Errors
     /// The job doesn't run, or takes no checkpoints. That there is no savepoint is an outcome, not an error.
-    pub fn stop_with_savepoint(
-        &self,
-        dir: impl AsRef<Path>,
-        drain: bool,
-    ) -> Result<SavepointStop> {
+    pub fn stop_with_savepoint(&self, dir: impl AsRef<Path>, drain: bool) -> Result<SavepointStop> {
         let dir = dir.as_ref().to_owned();
         self.ask(|promise| Request::StopWithSavepoint(dir, drain, promise))
     }

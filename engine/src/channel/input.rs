@@ -251,7 +251,9 @@ impl CapturedChannel {
     fn push(&mut self, slot: &Slot<Event>) {
         match slot {
             Slot::Buffer(buffer) => self.push_buffer(buffer, 0),
-            Slot::Event(event) if event.is_captured() => self.slots.push(CapturedSlot::Event(*event)),
+            Slot::Event(event) if event.is_captured() => {
+                self.slots.push(CapturedSlot::Event(*event))
+            }
             Slot::Event(_) => {}
         }
     }

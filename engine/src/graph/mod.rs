@@ -12,7 +12,7 @@ mod processed;
 mod stream;
 mod windowed;
 
-pub use execution::{Check, EdgePlan, ExecutionGraph, SplitsOf, VertexPlan};
+pub use execution::{Check, EdgePlan, ExecutionGraph, Retract, SplitsOf, VertexPlan};
 pub use graph::Graph;
 pub use keyed_stream::KeyedStream;
 pub use plan::Plan;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::keyed::{KeyedLogic, Logic};
 use super::{Build, Op, Signal, Stage};
 use crate::error::Result;
-use crate::record::{AsData, Data, Key};
 use crate::record::key_group::KeyGroupRange;
+use crate::record::{AsData, Data, Key};
 use crate::state::part::{PartKind, TableMoment, WriteBlocks};
 use crate::state::{Part, Table, TableOptions, TableSnapshot, Value};
 

@@ -24,6 +24,6 @@ pub use feed::{Feed, Output};
 pub use key::{Key, KeyCodec, Text};
 pub use list::List;
 pub(crate) use load::words16;
-pub use tidegate_derive::Data;
 #[cfg(feature = "serde")]
 pub use serde::{Serde, SerdeRef};
+pub use tidegate_derive::Data;

@@ -459,11 +459,8 @@ impl Control {
         if self.is_stopping || self.stopped == Some(false) {
             return self.end(Ok(()), JobState::Cancelled);
         }
-        let marked = if self.options.checkpointed {
-            self.snapshots.mark(Some(&End::Ended))
-        } else {
-            Ok(())
-        };
+        let marked =
+            if self.options.checkpointed { self.snapshots.mark(Some(&End::Ended)) } else { Ok(()) };
         self.end(marked, JobState::Finished);
     }
 

@@ -97,8 +97,7 @@ impl Deployment {
                 })?;
                 let count = consumers.len();
                 for Input { producer, consumer } in consumers {
-                    let recovered =
-                        in_flight.recover(*edge, producer, count, made, key_range)?;
+                    let recovered = in_flight.recover(*edge, producer, count, made, key_range)?;
                     let channel = InputChannel::new(*edge, producer, consumer, recovered);
                     task_inputs.push(TaskInput::Channel { head, channel });
                 }

@@ -77,10 +77,9 @@ impl InFlight {
             InFlightSource::Own(own) => {
                 (own.iter().flat_map(|handle| handle.channels.iter().cloned()).collect(), false)
             }
-            InFlightSource::Rescaled(all) => (
-                all.iter().flat_map(|(_, handle)| handle.channels.iter().cloned()).collect(),
-                true,
-            ),
+            InFlightSource::Rescaled(all) => {
+                (all.iter().flat_map(|(_, handle)| handle.channels.iter().cloned()).collect(), true)
+            }
         };
         Self { reader: Some(reader.clone()), channels, is_rescaled }
     }

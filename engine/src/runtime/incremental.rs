@@ -94,7 +94,11 @@ impl Increments {
     ///
     /// # Errors
     /// `Internal` if one is not known.
-    pub(super) fn earlier_files(&self, meta: &CheckpointMeta, own: &[FileMeta]) -> Result<Vec<FileMeta>> {
+    pub(super) fn earlier_files(
+        &self,
+        meta: &CheckpointMeta,
+        own: &[FileMeta],
+    ) -> Result<Vec<FileMeta>> {
         let is_own = |name: &Arc<str>| own.iter().any(|file| file.name == *name);
         let named: BTreeSet<&Arc<str>> =
             meta.block_refs().map(|run| &run.file).filter(|name| !is_own(name)).collect();

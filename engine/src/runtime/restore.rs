@@ -17,8 +17,8 @@ use crate::graph::ExecutionGraph;
 use crate::id::{CheckpointId, KeyGroup, VertexId};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::manifest::{
-    ChannelMeta, CheckpointMeta, EdgeMeta, OperatorMeta, OperatorState, SnapshotKind, StateData, StateKind,
-    StatePart, SubtaskMeta, SubtaskState, VertexMeta,
+    ChannelMeta, CheckpointMeta, EdgeMeta, OperatorMeta, OperatorState, SnapshotKind, StateData,
+    StateKind, StatePart, SubtaskMeta, SubtaskState, VertexMeta,
 };
 use crate::state::part::{
     PartKind, ReadBlocks, RestoredData, RestoredPart, RestoredState, decode_list, encode_list,

@@ -190,11 +190,12 @@ impl SnapshotIo {
         };
         let mut bytes = 0;
         let mut persisted_bytes = 0;
-        let stored = self.write_parts(attempt, checkpoint, parts, &mut bytes).and_then(|operators| {
-            let channels =
-                self.write_channels(attempt, checkpoint, channels, &mut persisted_bytes)?;
-            Ok((operators, channels))
-        });
+        let stored =
+            self.write_parts(attempt, checkpoint, parts, &mut bytes).and_then(|operators| {
+                let channels =
+                    self.write_channels(attempt, checkpoint, channels, &mut persisted_bytes)?;
+                Ok((operators, channels))
+            });
         match stored {
             Ok((operators, channels)) => ControlEvent::Stored(Box::new(StoredTask {
                 attempt,
@@ -252,7 +253,8 @@ impl SnapshotIo {
                         let written = self.shared(checkpoint).and_then(|out| {
                             increments.write(checkpoint, moment, blocks, &mut |range, block| {
                                 *bytes += block.len() as u64;
-                                let (first, last) = (KeyGroup(range.first), KeyGroup(range.end - 1));
+                                let (first, last) =
+                                    (KeyGroup(range.first), KeyGroup(range.end - 1));
                                 out.write(origin.groups(first, last), block)
                             })
                         });

@@ -93,9 +93,9 @@ pub(crate) fn begin(
         }
         Wish::Latest => match end {
             Some(End::Ended) => Ok(None),
-            Some(End::Savepoint(folder)) => {
-                Err(refuse(format!("the job was stopped with the savepoint {folder}: go on from that")))
-            }
+            Some(End::Savepoint(folder)) => Err(refuse(format!(
+                "the job was stopped with the savepoint {folder}: go on from that"
+            ))),
             Some(End::GoingBack(to)) => {
                 Err(refuse(format!("going back to {to} was interrupted: give it again")))
             }
@@ -125,8 +125,8 @@ fn go_back(
     graph: &ExecutionGraph,
 ) -> Result<()> {
     let sinks = || graph.vertices.iter().flat_map(|vertex| &vertex.retracts);
-    let is_later = survey.damaged.iter().any(|(id, _)| *id > to)
-        || survey.completed.iter().any(|id| *id > to);
+    let is_later =
+        survey.damaged.iter().any(|(id, _)| *id > to) || survey.completed.iter().any(|id| *id > to);
     if is_later && let Some((sink, _)) = sinks().find(|(_, retract)| retract.is_none()) {
         let message = format!(
             "can't go back to {name}: the sink has committed since and can't take that back"

@@ -110,10 +110,7 @@ impl Task {
         }
     }
 
-    fn capture(
-        &mut self,
-        channel: ChannelIndex,
-    ) -> Option<&mut (Capture, CapturedChannel, bool)> {
+    fn capture(&mut self, channel: ChannelIndex) -> Option<&mut (Capture, CapturedChannel, bool)> {
         self.captures.running.as_mut()?.channels.get_mut(channel.0 as usize)?.as_mut()
     }
 
@@ -303,8 +300,7 @@ impl Task {
     /// All parts are there: hands them over.
     fn acknowledge(&mut self, checkpoint: CheckpointId, cx: &mut StepContext<'_>) -> Result<()> {
         if let Some(taken) = self.captures.parts.remove(&checkpoint) {
-            let channels =
-                self.captures.captured.remove(&checkpoint).unwrap_or(taken.channels);
+            let channels = self.captures.captured.remove(&checkpoint).unwrap_or(taken.channels);
             let kind = ReportKind::Snapshot {
                 checkpoint,
                 parts: taken.parts,

@@ -122,8 +122,7 @@ impl Task {
             after_finish: true,
             restored: options.restored,
         });
-        let has_sources_only =
-            inputs.iter().all(|input| matches!(input, TaskInput::Source { .. }));
+        let has_sources_only = inputs.iter().all(|input| matches!(input, TaskInput::Source { .. }));
         let ending = finish::Machine::new(finish::Config {
             inputs: if has_sources_only { Vec::new() } else { gate_sizes(&inputs) },
             operators: 1,
@@ -173,7 +172,8 @@ impl Task {
             {
                 let channel = ChannelIndex(index as u32);
                 let position = Position(0);
-                let next = self.options.restored.map_or(CheckpointId(0), |id| CheckpointId(id.0 + 1));
+                let next =
+                    self.options.restored.map_or(CheckpointId(0), |id| CheckpointId(id.0 + 1));
                 self.input(Input::FinishNotice { channel, next, position }, cx)?;
             }
         }

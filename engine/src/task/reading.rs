@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::driver::{StepContext, Task};
-use super::inputs::{GateTime, TaskInput};
 use super::finish;
+use super::inputs::{GateTime, TaskInput};
 use crate::barrier::Input;
 use crate::channel::event::Event;
 use crate::channel::input::Read;
@@ -259,9 +259,11 @@ impl Task {
             }
             Event::LatencyMarker { emitted_at, source } => {
                 let now = (cx.clock)();
-                self.heads[head]
-                    .driven()
-                    .signal(&mut Signal::LatencyMarker { emitted_at, source, now })
+                self.heads[head].driven().signal(&mut Signal::LatencyMarker {
+                    emitted_at,
+                    source,
+                    now,
+                })
             }
             Event::Announcement { .. } | Event::FinishNotice { .. } | Event::EndOfPartition => {
                 Err(Error::new(ErrorKind::Internal, format!("{event:?} never stands in band")))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::config::{Config, Mode, Origin, RestartType};
 use tidegate::runtime::RuntimeOptions;
 use tidegate::time::Watermarks;
-use tidegate::{BoxStream, BoxError, Job};
+use tidegate::{BoxError, BoxStream, Job};
 
 use super::Record;
 use super::dice::Dice;
@@ -532,9 +532,8 @@ fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
 fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
     let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
     let most = dice.pick(&[3, 12, 40, 90]);
-    let ends = (0..dice.within(1, 4))
-        .map(|_| (!is_endless).then(|| dice.within(0, most)))
-        .collect();
+    let ends =
+        (0..dice.within(1, 4)).map(|_| (!is_endless).then(|| dice.within(0, most))).collect();
     SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 20, 60]) }
 }
 

@@ -236,10 +236,8 @@ impl Seen {
     }
 
     fn of(&mut self, attempt: AttemptId) -> &mut Alignment {
-        let entry = self
-            .attempts
-            .entry(attempt.subtask)
-            .or_insert_with(|| (attempt, Alignment::default()));
+        let entry =
+            self.attempts.entry(attempt.subtask).or_insert_with(|| (attempt, Alignment::default()));
         if entry.0 != attempt {
             let capturing = entry.1.running.is_some() && entry.1.is_capturing;
             let aligning = entry.1.running.is_some() && !entry.1.is_capturing;
@@ -257,7 +255,8 @@ impl Seen {
         task.input = Some(input);
         let is_over = |task: &Alignment, n| task.over.is_some_and(|over| n <= over);
         match input {
-            Input::Barrier { channel, barrier } | Input::PriorityBarrier { channel, barrier, .. } => {
+            Input::Barrier { channel, barrier }
+            | Input::PriorityBarrier { channel, barrier, .. } => {
                 let n = barrier.checkpoint;
                 let in_band = matches!(input, Input::Barrier { .. });
                 if is_over(task, n) {
@@ -302,7 +301,8 @@ impl Seen {
             Input::Trigger { barrier } => {
                 let n = barrier.checkpoint;
                 let all_ended = !task.closed.is_empty() && task.ending == task.closed;
-                met[0] = Some(if all_ended { Race::TriggerAllEnded } else { Race::TriggerWhileOpen });
+                met[0] =
+                    Some(if all_ended { Race::TriggerAllEnded } else { Race::TriggerWhileOpen });
                 met[1] = (task.running == Some(n)).then_some(Race::TriggerAndBarrier);
                 if !is_over(task, n) {
                     task.running = task.running.max(Some(n));
@@ -311,7 +311,9 @@ impl Seen {
             }
             Input::Abort { checkpoint } => {
                 met[0] = match task.running {
-                    Some(n) if n == checkpoint && task.is_capturing => Some(Race::AbortWhileCapturing),
+                    Some(n) if n == checkpoint && task.is_capturing => {
+                        Some(Race::AbortWhileCapturing)
+                    }
                     Some(n) if n == checkpoint => Some(Race::AbortWhileAligning),
                     Some(_) | None if !is_over(task, checkpoint) => Some(Race::AbortBeforeBarrier),
                     Some(_) | None => None,
@@ -431,7 +433,8 @@ impl Seen {
                 task.delivered = task.delivered.max(Some(*checkpoint));
             }
             Input::Granted => {
-                met = Some(if is_pending { Race::GrantedWhilePending } else { Race::PermitGranted });
+                met =
+                    Some(if is_pending { Race::GrantedWhilePending } else { Race::PermitGranted });
             }
             Input::Hold { pending } => met = (!pending.is_empty()).then_some(Race::PermitHeld),
             Input::EndOfData { .. }

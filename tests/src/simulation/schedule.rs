@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate::JobState;
 use tidegate::clock::Timestamp;
 use tidegate::error::Error;
 use tidegate::id::{AttemptId, CheckpointId};
 use tidegate::runtime::simulation::{Asked, ReportName, Simulation, Told, observe, set_clock};
 use tidegate::state::memory::{Fault, MemoryStore, Survivors};
 use tidegate::task::Progress;
-use tidegate::JobState;
 
 use super::dice::Dice;
 use super::plan::{Ending, Plan};
@@ -587,7 +587,10 @@ impl Schedule {
             return None;
         }
         if wake == Timestamp::MAX {
-            return Some(format!("nothing is left to do, but the job has not ended: {:?}", sim.status()));
+            return Some(format!(
+                "nothing is left to do, but the job has not ended: {:?}",
+                sim.status()
+            ));
         }
         self.now = self.now.max(wake.as_nanos());
         self.set_clock();

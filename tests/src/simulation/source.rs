@@ -66,12 +66,7 @@ pub struct NumbersReader {
 impl Reader for NumbersReader {
     type Out = Record;
 
-    fn poll(
-        &mut self,
-        limit: usize,
-        now: Timestamp,
-        out: &mut Output<'_, Record>,
-    ) -> Result<Poll> {
+    fn poll(&mut self, limit: usize, now: Timestamp, out: &mut Output<'_, Record>) -> Result<Poll> {
         let Numbers { world, source, burst, pause_nanos, keys, .. } = &self.source;
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left = (*burst).min(limit as u64);

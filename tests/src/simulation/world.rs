@@ -28,7 +28,8 @@ pub struct Transaction {
 impl Transaction {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let head = [self.process, u64::from(self.attempt), u64::from(self.subtask), self.checkpoint];
+        let head =
+            [self.process, u64::from(self.attempt), u64::from(self.subtask), self.checkpoint];
         let records = self.records.iter().flat_map(|r| [r.0, r.1, r.2, r.3]);
         head.into_iter().chain(records).flat_map(u64::to_le_bytes).collect()
     }

@@ -2,13 +2,13 @@
 
 mod api;
 mod derive;
-mod unaligned;
-mod process;
 mod operators;
 mod plan;
+mod process;
 mod records;
 mod recovery;
 mod resume;
 mod rig;
 mod tidy;
 mod ui;
+mod unaligned;

@@ -41,7 +41,8 @@ impl FailedCheckpoint {
         barriers: &[AwaitedBarrier],
         graph: &ExecutionGraph,
     ) {
-        let Some((_, waits)) = self.awaited.get_mut(&task).filter(|_| self.checkpoint == checkpoint)
+        let Some((_, waits)) =
+            self.awaited.get_mut(&task).filter(|_| self.checkpoint == checkpoint)
         else {
             return;
         };

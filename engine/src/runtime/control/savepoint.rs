@@ -114,7 +114,8 @@ impl Control {
             let cause = checkpoint.and_then(|id| control.failure_causes.get(&id).cloned());
             cause.unwrap_or_else(|| format!("{reason:?}"))
         };
-        let error = |cause: String| Error::new(ErrorKind::Checkpoint, format!("no checkpoint: {cause}"));
+        let error =
+            |cause: String| Error::new(ErrorKind::Checkpoint, format!("no checkpoint: {cause}"));
         match (promise, outcome) {
             (Promise::Checkpoint(to), Outcome::Completed { checkpoint }) => {
                 let _ = to.send(Ok(checkpoint));
@@ -133,7 +134,10 @@ impl Control {
                 let savepoint = self.take_savepoint(savepoint);
                 let _ = to.send(savepoint.map(|savepoint| SavepointStop::Stopped { savepoint }));
             }
-            (Promise::Stop(to, _), Outcome::Stop(StopOutcome::SideEffectsPending { savepoint })) => {
+            (
+                Promise::Stop(to, _),
+                Outcome::Stop(StopOutcome::SideEffectsPending { savepoint }),
+            ) => {
                 let savepoint = self.take_savepoint(savepoint);
                 let pending = |savepoint| SavepointStop::SideEffectsPending { savepoint };
                 let _ = to.send(savepoint.map(pending));
@@ -143,14 +147,17 @@ impl Control {
                 let last = self.failed_stop.take();
                 let _ = to.send(Ok(SavepointStop::Failed { cause: failed(self, last, reason) }));
             }
-            (Promise::Stop(to, _), Outcome::Completed { .. } | Outcome::Failed { .. })  => {
-                let _ = to.send(Err(Error::new(ErrorKind::Internal, "stopping ended as a checkpoint")));
+            (Promise::Stop(to, _), Outcome::Completed { .. } | Outcome::Failed { .. }) => {
+                let _ =
+                    to.send(Err(Error::new(ErrorKind::Internal, "stopping ended as a checkpoint")));
             }
             (Promise::Checkpoint(to), Outcome::Stop(_)) => {
-                let _ = to.send(Err(Error::new(ErrorKind::Internal, "a checkpoint ended as stopping")));
+                let _ =
+                    to.send(Err(Error::new(ErrorKind::Internal, "a checkpoint ended as stopping")));
             }
             (Promise::Savepoint(to), Outcome::Stop(_)) => {
-                let _ = to.send(Err(Error::new(ErrorKind::Internal, "a savepoint ended as stopping")));
+                let _ =
+                    to.send(Err(Error::new(ErrorKind::Internal, "a savepoint ended as stopping")));
             }
         }
     }
