@@ -41,6 +41,8 @@ pub struct Build {
     pub(crate) splits: BTreeMap<String, Vec<Split>>,
     /// The task's counters.
     pub(crate) metrics: Arc<TaskMetrics>,
+    /// Counts nanoseconds.
+    pub(crate) nanos: fn() -> u64,
     /// What the wall clock showed at `Timestamp::ZERO`.
     pub(crate) wall_at_zero: EpochMillis,
     slots: BTreeMap<usize, Box<dyn Any>>,
@@ -65,6 +67,7 @@ impl Build {
             restored,
             splits,
             metrics,
+            nanos: || 0,
             wall_at_zero: EpochMillis(0),
             slots: BTreeMap::new(),
         }

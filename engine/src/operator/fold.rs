@@ -50,7 +50,10 @@ where
     type Logic = Folded<K, A, G, H, R>;
 
     fn make(self, build: &mut Build) -> Result<Self::Logic> {
-        let mut table = Table::new(TableOptions::new(build.key_groups), self.init);
+        let mut table = Table::new(
+            TableOptions { clock: build.nanos, ..TableOptions::new(build.key_groups) },
+            self.init,
+        );
         restore_table(&mut table, &self.name, STATE, build)?;
         Ok(Folded {
             name: self.name.into(),
@@ -171,6 +174,10 @@ where
         let accumulator = self.table.entry_prefetched(hash, key);
         (self.add)(accumulator, record);
         g((K::shorten(key), (self.finish)(accumulator).view()));
+    }
+
+    fn copy_nanos(&self) -> u64 {
+        self.table.copy_nanos()
     }
 
     fn signal<D: Op<Self::Out>>(&mut self, signal: &mut Signal<'_>, down: &mut D) -> Result<()> {

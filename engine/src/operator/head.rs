@@ -62,6 +62,11 @@ pub trait HeadInput: Driven {
     /// Takes at most `limit` records of `buffer` from offset `from` on.
     fn take(&mut self, channel: ChannelIndex, buffer: &Buffer, from: usize, limit: usize) -> Taken;
 
+    /// How many nanoseconds state was copied so far because a snapshot was being written.
+    fn copy_nanos(&self) -> u64 {
+        0
+    }
+
     /// Whether windows or timers fire that go before anything else: no record and no further signal comes meanwhile.
     fn is_firing(&self) -> bool {
         false

@@ -72,6 +72,11 @@ pub trait Logic<K: Key, T: Data>: 'static {
         self.apply(hash, key, record, g);
     }
 
+    /// How many nanoseconds state was copied so far because a snapshot was being written.
+    fn copy_nanos(&self) -> u64 {
+        0
+    }
+
     /// After each batch: hands on what was collected for other outputs.
     fn after_batch(&mut self) {}
 
@@ -270,6 +275,10 @@ where
         };
         self.logic.after_batch();
         taken
+    }
+
+    fn copy_nanos(&self) -> u64 {
+        self.logic.copy_nanos()
     }
 
     fn is_firing(&self) -> bool {

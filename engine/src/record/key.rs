@@ -268,7 +268,6 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::AsData;
 
     fn stored<K: Key + PartialEq + std::fmt::Debug>(key: K, other: K) {
         let mut arena = b"what lies before".to_vec();

@@ -1,5 +1,6 @@
 //! The process's clocks.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::clock::{EpochMillis, Timestamp};
@@ -39,6 +40,12 @@ impl Clock {
             #[cfg(feature = "simulation")]
             Self::Virtual => virtual_clock::get().unwrap_or_default(),
         }
+    }
+
+    /// Nanoseconds since some moment of the process: for differences.
+    pub(super) fn nanos() -> u64 {
+        static ZERO: LazyLock<Clock> = LazyLock::new(Clock::new);
+        ZERO.now().as_nanos()
     }
 
     /// How long it is until `at`.

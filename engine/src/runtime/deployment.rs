@@ -77,6 +77,7 @@ impl Deployment {
             self.metrics.clone(),
         );
         build.wall_at_zero = clock.wall_at_zero();
+        build.nanos = Clock::nanos;
         vertex.attach(&mut build)?;
         let key_range = build.key_range();
         let mut task_inputs = Vec::new();

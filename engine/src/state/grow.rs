@@ -44,7 +44,7 @@ impl<K: Key, V: Value> Growth<K, V> {
     /// An empty directory.
     pub(super) fn directory(&mut self, epoch: u32) -> Dir<K, V> {
         let slots = self.options.initial_slots.clamp(8, Self::slots_max());
-        Directory::new(self.segment(slots, epoch), epoch)
+        Directory::new(self.segment(slots, epoch), epoch, self.options.clock)
     }
 
     /// Slots of a full-size segment.

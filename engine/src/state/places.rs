@@ -53,6 +53,9 @@ pub(super) struct Directory<S, V> {
     spare: Spare<Entry<S, V>>,
     /// How many chunks were put aside so far.
     copied: u64,
+    /// How long that took, by `clock`.
+    copy_nanos: u64,
+    clock: fn() -> u64,
     /// How many entries there are.
     len: usize,
     /// Bytes of memory of the segments.
@@ -66,7 +69,7 @@ unsafe impl<S: Send + Sync, V: Send + Sync> Sync for Directory<S, V> {}
 
 impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory<S, V> {
     /// A directory of one segment.
-    pub(super) fn new(segment: Segment<S, V>, epoch: u32) -> Self {
+    pub(super) fn new(segment: Segment<S, V>, epoch: u32, clock: fn() -> u64) -> Self {
         let place = Place { at: segment.at, slots: segment.slots, epoch };
         let bytes = segment.bytes();
         Self {
@@ -81,6 +84,8 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
             running: Running::default(),
             spare: Spare::default(),
             copied: 0,
+            copy_nanos: 0,
+            clock,
             len: 0,
             bytes,
         }
@@ -373,6 +378,11 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         self.copied
     }
 
+    /// How long copying took.
+    pub(super) fn copy_nanos(&self) -> u64 {
+        self.copy_nanos
+    }
+
     /// How many places there are.
     pub(super) fn place_count(&self) -> usize {
         self.places.len()
@@ -445,7 +455,9 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
             return;
         }
         // SAFETY: the segment is one of ours.
-        self.copied += u64::from(unsafe { segment.protect(slot, self.epoch, &self.spare) });
+        let nanos = unsafe { segment.protect(slot, self.epoch, &self.spare, self.clock) };
+        self.copied += u64::from(nanos.is_some());
+        self.copy_nanos += nanos.unwrap_or(0);
     }
 }
 

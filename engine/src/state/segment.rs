@@ -214,7 +214,8 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Segment<S
         })
     }
 
-    /// Makes sure that the worker may write to a slot while its table's epoch is `epoch`. Returns whether it had to copy.
+    /// Makes sure that the worker may write to a slot while its table's epoch is `epoch`. Returns how long it copied by `clock`,
+    /// if it had to.
     ///
     /// # Safety
     /// The caller is the segment's directory.
@@ -223,15 +224,18 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Segment<S
         slot: usize,
         epoch: u32,
         spare: &Spare<Entry<S, V>>,
-    ) -> bool {
+        clock: fn() -> u64,
+    ) -> Option<u64> {
         let index = slot >> Entry::<S, V>::CHUNK_SHIFT;
         let chunk = &self.chunks[index];
         if chunk.is_saved(epoch) {
-            return false;
+            return None;
         }
+        let began = clock();
         let (live, n) = self.chunk_slots(index);
         // SAFETY: the slots are the chunk's, and the caller is the only one who writes them.
-        unsafe { chunk.put_aside(live, n, epoch, spare) }
+        let has_copied = unsafe { chunk.put_aside(live, n, epoch, spare) };
+        has_copied.then(|| clock() - began)
     }
 
     /// Empties all slots.

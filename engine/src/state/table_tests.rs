@@ -15,7 +15,7 @@ type Blocks = Vec<(KeyGroupRange, Vec<u8>)>;
 type Model<K> = BTreeMap<K, (u64, u64)>;
 
 fn options() -> TableOptions {
-    TableOptions { initial_slots: 8, groups: KeyGroups::at_least(128) }
+    TableOptions { initial_slots: 8, ..TableOptions::new(KeyGroups::at_least(128)) }
 }
 
 fn all() -> KeyGroupRange {

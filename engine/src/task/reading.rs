@@ -115,6 +115,7 @@ impl Task {
     fn take_buffer(&mut self, index: usize, head: usize, cx: &mut StepContext<'_>) -> Result<()> {
         let (mut records, mut batches, started) = (0, 0, (cx.clock)());
         let mut bytes = 0;
+        let copying = self.copy_nanos(head);
         loop {
             let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { break };
             // A priority entry served between two batches may have blocked the channel.
@@ -152,10 +153,22 @@ impl Task {
         self.options.metrics.took_records(records as u64);
         self.options.metrics.took_buffer(bytes as u64);
         self.options.metrics.was_busy(elapsed);
+        let copied = self.copy_nanos(head).saturating_sub(copying);
+        if copied > 0 {
+            self.options.metrics.snapshot_step(Duration::from_nanos(copied));
+        }
         if self.barriers.is_aligning() {
             self.input(Input::Processed { bytes: bytes as u64 }, cx)?;
         }
         Ok(())
+    }
+
+    /// How long a head has copied state because a snapshot was being written.
+    fn copy_nanos(&self, head: usize) -> u64 {
+        match &self.heads[head] {
+            Head::Source(_) => 0,
+            Head::Gate { input, .. } => input.copy_nanos(),
+        }
     }
 
     fn poll_source(

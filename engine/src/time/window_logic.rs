@@ -79,7 +79,7 @@ where
             lateness: self.lateness,
             late: self.late.map(|id| build.side_output(id)),
             time: self.time,
-            options: TableOptions::small(build.key_groups),
+            options: TableOptions { clock: build.nanos, ..TableOptions::small(build.key_groups) },
             init: self.init,
             add: self.add,
             finish: self.finish,
@@ -248,6 +248,10 @@ where
 
     fn is_large(&self) -> bool {
         false
+    }
+
+    fn copy_nanos(&self) -> u64 {
+        self.panes.iter().map(|pane| pane.table.copy_nanos()).sum()
     }
 
     fn prefetch(&self, _: u64) {}
