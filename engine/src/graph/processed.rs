@@ -122,14 +122,14 @@ impl<T: Data, C: Chain<Out = T>, F: KeyFn<T>> KeyedStream<T, C, F> {
     /// ```
     /// use tidegate::{Job, sink, source};
     ///
-    /// let job = Job::new("longest");
-    /// let (longest, found) = sink::collect();
-    /// job.source("lines", source::text_str("a bb\na b\nb cc c"))
+    /// let job = Job::new("greatest");
+    /// let (greatest, found) = sink::collect();
+    /// job.source("lines", source::text_str("pear\nplum\nkiwi"))
     ///     .key_by(|line| line.len() as u64)
     ///     .reduce_owned("greatest", |a, b| a.max(b))
-    ///     .sink("found", longest);
+    ///     .sink("found", greatest);
     /// job.run()?;
-    /// assert_eq!(found.take().last(), Some(&(6, "b cc c".to_owned())));
+    /// assert_eq!(found.take().last(), Some(&(4, "plum".to_owned())));
     /// # Ok::<(), tidegate::Error>(())
     /// ```
     pub fn reduce_owned<G>(
@@ -162,6 +162,7 @@ impl<T: Data, C: Chain<Out = T>, F: KeyFn<T>> KeyedStream<T, C, F> {
     }
 
     /// As [`aggregate`](KeyedStream::aggregate) with an accumulator of any size, written anew with each record.
+    #[expect(clippy::type_complexity, reason = "a stream with its chain's type")]
     pub fn aggregate_owned<A, R, G, H>(
         self,
         name: &str,
