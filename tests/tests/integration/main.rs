@@ -2,6 +2,7 @@
 
 mod api;
 mod derive;
+mod lifecycle;
 mod operators;
 mod plan;
 mod process;
