@@ -703,11 +703,16 @@ pub(crate) const fn prefix<T: Data>() -> usize {
     if T::Codec::FIXED { 0 } else { 8 }
 }
 
+/// Bytes from one frame without a tail to the next: a record without bytes takes room too, so that frames can be counted.
+const fn fixed_len<T: Data>() -> usize {
+    if T::Codec::HEAD == 0 { 8 } else { T::Codec::HEAD }
+}
+
 /// Bytes that a record takes in a buffer, without the hash.
 #[inline(always)]
 pub(crate) fn frame_len<T: Data>(view: T::Ref<'_>) -> usize {
     if T::Codec::FIXED {
-        T::Codec::HEAD
+        fixed_len::<T>()
     } else {
         T::Codec::HEAD + T::Codec::tail_len(T::encode(view)).next_multiple_of(8)
     }
@@ -798,7 +803,11 @@ pub(crate) fn check_frame<T: Data>(bytes: &[u8]) -> Result<usize, BadFrame> {
     let (head, mut tail) = bytes.split_at_checked(T::Codec::HEAD).ok_or(BadFrame::Short)?;
     let before = tail.len();
     T::Codec::check(head, &mut tail)?;
-    let n = T::Codec::HEAD + (before - tail.len()).next_multiple_of(8);
+    let n = if T::Codec::FIXED {
+        fixed_len::<T>()
+    } else {
+        T::Codec::HEAD + (before - tail.len()).next_multiple_of(8)
+    };
     if n <= bytes.len() { Ok(n) } else { Err(BadFrame::Short) }
 }
 
@@ -881,7 +890,7 @@ impl<'a, T: Data> Frames<'a, T> {
         // SAFETY: a slice's pointer is never null.
         let head = unsafe { NonNull::new_unchecked(start.cast_mut()) };
         let n = if T::Codec::FIXED {
-            T::Codec::HEAD
+            fixed_len::<T>()
         } else {
             // SAFETY: a whole frame begins here, whose tail follows its head.
             let tail = unsafe { start.add(T::Codec::HEAD) };

@@ -95,7 +95,7 @@ fn derived_records_cross_a_keyed_exchange_unchanged() {
 }
 
 #[test]
-fn records_without_bytes_count_as_records() {
+fn p07_records_without_bytes_count_as_records() {
     let job = job("case", 2);
     let (count, counts) = sink::fold::<(), _, _>(0u64, |count, ()| *count += 1);
     job.source("units", source::generate(10_000, |_| ())).rebalance().sink("count", count);
