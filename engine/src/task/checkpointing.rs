@@ -92,8 +92,9 @@ impl Task {
                 Ok(())
             }
             Output::Snapshot { barrier } => {
-                self.snapshot_with(snapshot::Input::Take { barrier }, cx)?;
-                self.end_with(finish::Input::SnapshotTaken { barrier }, cx)
+                // Told first: taking it may fail, and that ends it.
+                self.end_with(finish::Input::SnapshotTaken { barrier }, cx)?;
+                self.snapshot_with(snapshot::Input::Take { barrier }, cx)
             }
             Output::Completed { checkpoint } => {
                 let part = Part::Inputs;
