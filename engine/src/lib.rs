@@ -5,6 +5,8 @@ extern crate self as tidegate;
 
 pub mod barrier;
 pub mod channel;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;

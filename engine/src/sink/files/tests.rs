@@ -91,7 +91,7 @@ fn parts_are_hidden_until_the_commit_and_numbered_above_what_is_there() {
     assert_eq!(prepare(&mut writer, 1).len(), 1);
     assert_eq!(names(dir.path()), [".part-0-7.2", "part-0-6.old"]);
     commit(&mut writer, 1);
-    assert_eq!(names(dir.path()), ["part-0-6.old", "part-0-7.txt"]);
+    assert_eq!(names(dir.path()), ["part-0-6.old", "part-0-7.1.txt"]);
     assert!(prepare(&mut writer, 2).is_empty(), "nothing written, no file");
 }
 
@@ -106,7 +106,7 @@ fn a_folder_with_foreign_files_is_refused_and_nothing_in_it_touched() {
     let file = dir.path().join("notes.txt");
     let error = Sink::<String>::check(&exactly_once_files(&file)).expect_err("is refused");
     assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(file.as_path())));
-    for extension in ["", "a/b"] {
+    for extension in ["", "a/b", "7.txt"] {
         let sink = exactly_once_files(dir.path().join("new")).extension(extension);
         assert_eq!(Sink::<String>::check(&sink).expect_err("is refused").kind(), ErrorKind::Config);
     }
@@ -126,7 +126,7 @@ fn uncommitted_parts_of_earlier_attempts_and_lost_subtasks_are_removed_but_nothi
     write(&mut writer, "a");
     prepare(&mut writer, 5);
     commit(&mut writer, 5);
-    assert_eq!(names(dir.path()), [".part-0-x.1", ".part-1", "part-0-0.txt", "part-0-3.txt"]);
+    assert_eq!(names(dir.path()), [".part-0-x.1", ".part-1", "part-0-0.txt", "part-0-3.5.txt"]);
 
     fs::write(dir.path().join(".part-0-9.0"), "x\n").expect("writes");
     open(&sink, context(1, None));
@@ -215,4 +215,24 @@ fn a_checkpoint_that_could_not_be_prepared_costs_no_line() {
     assert_eq!(prepare(&mut writer, 2).len(), 1);
     commit(&mut writer, 2);
     assert_eq!(visible(dir.path()), ["a", "b"]);
+}
+
+#[test]
+fn going_back_moves_the_parts_of_later_checkpoints_and_nothing_else_however_often() {
+    let dir = tempfile::tempdir().expect("makes a folder");
+    let sink = exactly_once_files(dir.path());
+    for round in 0..2 {
+        let mut writer = open(&sink, context(round, Some(1)));
+        for checkpoint in 1..=3 {
+            write(&mut writer, &format!("{round} {checkpoint}"));
+            prepare(&mut writer, checkpoint);
+            commit(&mut writer, checkpoint);
+        }
+        for _ in 0..2 {
+            Sink::<String>::retract(&sink, CheckpointId(1)).expect("takes back");
+        }
+    }
+    assert_eq!(visible(dir.path()), ["0 1", "1 1"]);
+    assert_eq!(names(&dir.path().join(".superseded")).len(), 4);
+    Sink::<String>::check(&sink).expect("the folder can be used again");
 }

@@ -1,0 +1,132 @@
+//! Incremental checkpoints: only what has changed is written, what is restored is exact, and files go with the last checkpoint that
+//! needs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate::config::{Config, Origin};
+use tidegate::state::Table;
+use tidegate::state::directory::DirectoryStore;
+use tidegate::state::verify::{inspect, verify};
+use tidegate::{Job, JobHandle, sink, source};
+
+/// Some 64 MB of state.
+const KEYS: u64 = 1_500_000;
+
+fn config(dir: &Path) -> Config {
+    let mut config = Config::default();
+    config.set("taskmanager.slots", "1", Origin::Flag).expect("a number");
+    config.checkpoint.interval = None;
+    config.checkpoint.dir = Some(dir.to_owned());
+    config.checkpoint.incremental = true;
+    config
+}
+
+/// All shared files in the store, and those that some checkpoint names.
+fn shared_files(dir: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+    let there = fs::read_dir(dir.join("shared")).map_or_else(
+        |_| BTreeSet::new(),
+        |entries| {
+            let names = entries.map(|entry| entry.expect("an entry").file_name());
+            names.map(|name| name.to_string_lossy().into_owned()).collect()
+        },
+    );
+    let store: Arc<dyn tidegate::state::store::SnapshotStore> = Arc::new(DirectoryStore::new(dir));
+    let mut named = BTreeSet::new();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let folder = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        if folder.starts_with("chk-") {
+            let found = inspect(&store, &folder).expect("is complete");
+            let files = found.meta.files.iter().filter_map(|file| file.name.strip_prefix("shared/"));
+            named.extend(files.map(str::to_owned));
+            verify(&store, &folder).expect("every byte is sound");
+        }
+    }
+    (there, named)
+}
+
+/// Waits until `seen` has reached `n`.
+fn reach(handle: &JobHandle, seen: &AtomicU64, n: u64) {
+    let mut rounds = 0;
+    while seen.load(Ordering::Acquire) < n {
+        handle.checkpoint().expect("a checkpoint");
+        rounds += 1;
+        assert!(rounds < 10_000, "the job stands still");
+    }
+}
+
+#[test]
+fn a_checkpoint_writes_what_has_changed_and_shared_files_go_with_the_last_that_needs_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Keys of one key group: one part in a hundred of the state, in few parts of the table.
+    let close: Arc<Vec<u64>> =
+        Arc::new((0..KEYS).filter(|key| Table::<u64, u64>::hash(*key) >> 57 == 3).collect());
+    assert!((close.len() as u64) < KEYS / 100);
+    let (send, receive) = source::channel::<u64>(1 << 16);
+    let seen = Arc::new(AtomicU64::new(0));
+    let make = |receive: source::Channel<u64>| {
+        let job = Job::with_config("incremental", config(dir.path()));
+        let seen = seen.clone();
+        let (collect, collected) = sink::collect::<(u64, u64)>();
+        job.source("keys", receive)
+            .key_by(|key| key)
+            .count("counts")
+            .filter(move |_| {
+                seen.fetch_add(1, Ordering::Release);
+                true
+            })
+            .filter(|(_, count)| count > 2)
+            .sink("collect", collect);
+        (job, collected)
+    };
+    let (job, _) = make(receive);
+    let handle = job.spawn().expect("starts");
+    for key in 0..KEYS {
+        send.send(key).expect("the job runs");
+    }
+    reach(&handle, &seen, KEYS);
+    let mut sent = KEYS;
+    let bytes = |handle: &JobHandle| handle.status().checkpoints.last().expect("one").bytes;
+    handle.checkpoint().expect("a checkpoint");
+    assert!(bytes(&handle) < 1 << 20, "nothing has changed, {} bytes", bytes(&handle));
+    let full: u64 = {
+        let status = handle.status();
+        status.checkpoints.iter().map(|stats| stats.bytes).max().expect("one")
+    };
+    for _ in 0..3 {
+        for key in close.iter() {
+            send.send(*key).expect("the job runs");
+        }
+        sent += close.len() as u64;
+        // The last record's change is in this one.
+        while seen.load(Ordering::Acquire) < sent {
+            std::thread::yield_now();
+        }
+        handle.checkpoint().expect("a checkpoint");
+        let written = bytes(&handle);
+        assert!(written > 0 && written * 10 < full, "{written} of {full} bytes");
+        let (there, named) = shared_files(dir.path());
+        assert_eq!(there, named, "what is there is what some checkpoint names");
+    }
+    assert_eq!(handle.status().checkpoints_failed, 0);
+    handle.cancel().expect_err("is cancelled");
+
+    // A restored job writes all of it once, and has counted right.
+    let (send, receive) = source::channel::<u64>(1 << 16);
+    let (mut job, collected) = make(receive);
+    job.resume(true);
+    let handle = job.spawn().expect("starts");
+    for key in close.iter().chain([&0, &1]) {
+        send.send(*key).expect("the job runs");
+    }
+    drop(send);
+    handle.join().expect("ends");
+    let counted: BTreeMap<u64, u64> = collected.take().into_iter().collect();
+    let expected: BTreeMap<u64, u64> = close.iter().map(|key| (*key, 5)).collect();
+    let others = |map: &BTreeMap<u64, u64>| map.keys().filter(|key| **key > 1).count();
+    assert_eq!(others(&counted), others(&expected));
+    assert!(expected.iter().filter(|(key, _)| **key > 1).all(|(key, n)| counted[key] == *n));
+}
