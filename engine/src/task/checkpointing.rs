@@ -92,9 +92,14 @@ impl Task {
                 Ok(())
             }
             Output::Snapshot { barrier } => {
-                // Told first: taking it may fail, and that ends it.
+                let checkpoint = barrier.checkpoint;
+                self.snapshot_with(snapshot::Input::Take { barrier }, cx)?;
                 self.end_with(finish::Input::SnapshotTaken { barrier }, cx)?;
-                self.snapshot_with(snapshot::Input::Take { barrier }, cx)
+                // An operator may have failed it at once.
+                if self.snapshots.running().all(|running| running != checkpoint) {
+                    self.end_with(finish::Input::SnapshotOver { checkpoint }, cx)?;
+                }
+                Ok(())
             }
             Output::Completed { checkpoint } => {
                 let part = Part::Inputs;
