@@ -9,6 +9,7 @@ use super::message::{Ack, Fact, Outcome, Output, Outputs};
 use super::metadata::StateSummary;
 use super::pending::Pending;
 use super::request::Origin;
+use super::tasks::TaskState;
 use crate::clock::Timestamp;
 use crate::id::{AttemptId, CheckpointId};
 
@@ -153,10 +154,11 @@ impl<S: StateSummary> Coordinator<S> {
         }
     }
 
-    /// Those of `tasks` that are current and have not finished.
+    /// Those of `tasks` that are current and have not left. A task with a permit may still wait for the end of a savepoint.
     fn alive(&self, tasks: &[AttemptId]) -> impl Iterator<Item = AttemptId> {
         tasks.iter().copied().filter(|&task| {
-            self.tasks.is_current(task) && !self.tasks.get(task.subtask).is_finished()
+            self.tasks.is_current(task)
+                && self.tasks.get(task.subtask).state != TaskState::Finished
         })
     }
 
