@@ -1,9 +1,9 @@
 //! The checkpoint without which the job can't go on.
 //!
-//! Due when every running task either awaits a completed checkpoint or is fed by one that holds
-//! back its end of data until then, directly or through others; finished tasks count as awaiting. A
-//! task all of whose producers have sent their end of data still has something to do and is waited
-//! for: so a cascade of k commit stages takes k+1 checkpoints. A failed one is retried with
+//! Due when every running task either awaits a completed checkpoint or can only wait for one that
+//! does, directly or through others: for its end of data or, behind its own, for its leaving;
+//! finished tasks count as awaiting. A task all of whose producers have sent their end of data still
+//! has something to do and is waited for: so a cascade of k commit stages takes k+1 checkpoints. A failed one is retried with
 //! back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,27 +91,31 @@ impl FinalCheckpoint {
     fn is_stuck(&self, topology: &Topology, tasks: &Tasks) -> bool {
         // Tasks that have not sent their end of data; kept per vertex, in index order.
         let mut open: BTreeSet<SubtaskId> = BTreeSet::new();
+        let mut unfinished: BTreeSet<SubtaskId> = BTreeSet::new();
         for vertex in topology.in_order() {
             for subtask in vertex.subtasks() {
                 let task = tasks.get(subtask);
                 if task.is_finished() {
                     continue;
                 }
-                let is_fed_by_open = || {
+                let is_fed_by = |tasks: &BTreeSet<SubtaskId>| {
                     topology.inputs(vertex.id).any(|edge| match edge.kind {
                         EdgeKind::AllToAll => {
                             let first = SubtaskId { vertex: edge.from, index: 0 };
-                            open.range(first..).next().is_some_and(|it| it.vertex == edge.from)
+                            tasks.range(first..).next().is_some_and(|it| it.vertex == edge.from)
                         }
                         EdgeKind::Pointwise => topology
                             .producers(subtask, edge)
-                            .any(|producer| open.contains(&producer)),
+                            .any(|producer| tasks.contains(&producer)),
                     })
                 };
-                let can_move = !self.awaiting.contains_key(&subtask) && !is_fed_by_open();
-                if !task.is_running() || can_move {
+                // Behind its end of data a task leaves when its producers have left.
+                let is_held_up =
+                    if task.is_at_end_of_data { is_fed_by(&unfinished) } else { is_fed_by(&open) };
+                if !task.is_running() || !(self.awaiting.contains_key(&subtask) || is_held_up) {
                     return false;
                 }
+                unfinished.insert(subtask);
                 if !task.is_at_end_of_data {
                     open.insert(subtask);
                 }
