@@ -20,6 +20,8 @@ pub struct Load {
     pub is_starting: bool,
     /// One of the pending ones is, or may become, unaligned.
     pub has_unaligned: bool,
+    /// A task is kept from finishing by one of the pending ones.
+    pub holds_permit: bool,
     /// When a checkpoint completed last.
     pub last_completion: Option<Timestamp>,
 }
@@ -78,6 +80,10 @@ impl RequestDecider {
             return Decision::Wait;
         }
         if load.pending >= self.max_concurrent && (!head.is_forced() || load.has_unaligned) {
+            return Decision::Wait;
+        }
+        // Else a task that is slow to acknowledge would owe some checkpoint for ever.
+        if load.holds_permit && head.is_periodic() {
             return Decision::Wait;
         }
         self.queue.remove(0);

@@ -47,6 +47,7 @@ impl<S: StateSummary> Coordinator<S> {
                 cleaning: self.cleaning.len(),
                 is_starting: self.starting.is_some(),
                 has_unaligned: self.pending.values().any(|it| may_be_unaligned(it)),
+                holds_permit: self.permits.held().next().is_some(),
                 last_completion: self.last_completion,
             };
             match self.decider.next(now, load) {
