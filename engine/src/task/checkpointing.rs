@@ -35,7 +35,17 @@ pub(super) struct Captures {
 struct Running {
     checkpoint: CheckpointId,
     /// By input; none for sources.
-    channels: Vec<Option<(Capture, CapturedChannel, bool)>>,
+    channels: Vec<Option<Capturing>>,
+}
+
+/// One channel's capture.
+#[derive(Debug)]
+struct Capturing {
+    capture: Capture,
+    captured: CapturedChannel,
+    /// Whether anything of the channel is to be captured: not if its barrier had been read when the captures began.
+    is_growing: bool,
+    is_reached: bool,
 }
 
 /// The operators' side of a snapshot.
@@ -78,13 +88,18 @@ impl Task {
                 Ok(())
             }
             Output::CaptureUntil { channel, position } => {
-                if let Some((capture, ..)) = self.capture(channel) {
-                    capture.until(position);
+                if let Some(capturing) = self.capturing(channel) {
+                    capturing.is_growing = true;
+                    capturing.capture.until(position);
                 }
                 Ok(())
             }
-            // Every capture grows with what is loaded until its end is known.
-            Output::CaptureLoaded { .. } => Ok(()),
+            Output::CaptureLoaded { channel } => {
+                if let Some(capturing) = self.capturing(channel) {
+                    capturing.is_growing = true;
+                }
+                Ok(())
+            }
             Output::CaptureStop { checkpoint } => self.stop_captures(checkpoint, cx),
             Output::CaptureAbort { checkpoint } => {
                 self.captures.running = None;
@@ -116,7 +131,7 @@ impl Task {
         }
     }
 
-    fn capture(&mut self, channel: ChannelIndex) -> Option<&mut (Capture, CapturedChannel, bool)> {
+    fn capturing(&mut self, channel: ChannelIndex) -> Option<&mut Capturing> {
         self.captures.running.as_mut()?.channels.get_mut(channel.0 as usize)?.as_mut()
     }
 
@@ -126,16 +141,18 @@ impl Task {
             .iter()
             .map(|input| match input {
                 TaskInput::Source { .. } => None,
-                TaskInput::Channel { channel, .. } => {
-                    let capture = Capture::new(channel.read_position());
-                    Some((capture, channel.begin_capture(), false))
-                }
+                TaskInput::Channel { channel, .. } => Some(Capturing {
+                    capture: Capture::new(channel.read_position()),
+                    captured: channel.begin_capture(),
+                    is_growing: false,
+                    is_reached: false,
+                }),
             })
             .collect();
         self.captures.running = Some(Running { checkpoint, channels });
     }
 
-    /// Lets every capture grow to what is loaded. Called when the priority side has been served and before anything is read.
+    /// Lets the captures grow to what is loaded. Called when the priority side has been served and before anything is read.
     pub(super) fn extend_captures(&mut self, cx: &mut StepContext<'_>) -> Result<()> {
         if self.captures.running.is_none() {
             return Ok(());
@@ -150,7 +167,9 @@ impl Task {
         let Some(running) = &mut self.captures.running else { return Ok(()) };
         let checkpoint = running.checkpoint;
         let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { return Ok(()) };
-        let Some((capture, captured, is_reached)) = &mut running.channels[index] else {
+        let Some(Capturing { capture, captured, is_growing: true, is_reached }) =
+            &mut running.channels[index]
+        else {
             return Ok(());
         };
         let before = captured.bytes;
@@ -175,8 +194,8 @@ impl Task {
         // A channel whose end is known has all of it published; the others were read up to their barriers.
         for index in 0..self.inputs.len() {
             let has_end = self
-                .capture(ChannelIndex(index as u32))
-                .is_some_and(|(capture, ..)| capture.has_end());
+                .capturing(ChannelIndex(index as u32))
+                .is_some_and(|capturing| capturing.capture.has_end());
             if has_end {
                 if let TaskInput::Channel { channel, .. } = &mut self.inputs[index] {
                     channel.load();
@@ -185,7 +204,7 @@ impl Task {
             }
         }
         if let Some(running) = self.captures.running.take() {
-            let channels = running.channels.into_iter().flatten().map(|(_, captured, _)| captured);
+            let channels = running.channels.into_iter().flatten().map(|it| it.captured);
             self.captures.captured.insert(checkpoint, channels.collect());
         }
         Ok(())
