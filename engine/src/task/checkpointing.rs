@@ -10,6 +10,7 @@ use super::{finish, snapshot::Output as SnapshotOutput};
 use crate::barrier::capture::Capture;
 use crate::barrier::{Input, Output};
 use crate::channel::capture::CapturedChannel;
+use crate::channel::event::Barrier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChannelIndex, CheckpointId};
 use crate::operator::{Head, Signal};
@@ -27,6 +28,8 @@ pub(super) struct Captures {
     parts: BTreeMap<CheckpointId, Taken>,
     /// The last checkpoint whose barrier the task's own sources got.
     pub(super) injected: Option<CheckpointId>,
+    /// The savepoint that ends the job, for which the task's own sources have ended; they get it behind the end of data.
+    pub(super) stop: Option<Barrier>,
     /// Whether the consumers are known to have taken the end of data.
     pub(super) is_end_acknowledged: bool,
 }

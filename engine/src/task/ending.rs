@@ -10,7 +10,7 @@ use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointKind;
 use crate::clock::EpochMillis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ChannelIndex;
+use crate::id::{ChannelIndex, CheckpointId};
 use crate::operator::Signal;
 use crate::probe;
 
@@ -21,7 +21,8 @@ pub(super) struct RunningStep(Step);
 impl Task {
     /// Tells the finish machine something and does what it says.
     pub(super) fn end_with(&mut self, input: Input, cx: &mut StepContext<'_>) -> Result<()> {
-        if let Input::Trigger { barrier } = &input
+        if self.has_sources_only
+            && let Input::Trigger { barrier } = &input
             && let CheckpointKind::StopWithSavepoint { .. } = barrier.options.kind()
         {
             // The sources end here; the barrier follows their end of data.
@@ -54,7 +55,10 @@ impl Task {
                 self.signal_all(&mut Signal::EndOfData { drain })?;
                 self.signal_all(&mut Signal::Flush)?;
                 self.report(ReportKind::EndOfData, cx);
-                Ok(())
+                match self.captures.stop.take() {
+                    Some(barrier) => self.inject(barrier, cx),
+                    None => Ok(()),
+                }
             }
             Output::Take { barrier } => self.take_part(barrier, cx),
             Output::DeclineClosing { checkpoint } => {
@@ -67,7 +71,12 @@ impl Task {
             }
             Output::Abort { checkpoint } => {
                 self.snapshot_with(snapshot::Input::Notice { checkpoint }, cx)?;
-                self.input(barrier::Input::Abort { checkpoint }, cx)
+                self.input(barrier::Input::Abort { checkpoint }, cx)?;
+                if self.captures.stop.is_some_and(|stop| stop.checkpoint == checkpoint) {
+                    // Its sources have ended for it.
+                    return Err(given_up(checkpoint));
+                }
+                Ok(())
             }
             Output::AwaitsCheckpoint(awaits) => {
                 self.report(ReportKind::AwaitsCheckpoint(awaits), cx);
@@ -91,10 +100,7 @@ impl Task {
                 Failure::Finalize { .. } => {
                     Error::new(ErrorKind::User, "what the operator waited for at its end failed")
                 }
-                Failure::Savepoint { checkpoint } => Error::new(
-                    ErrorKind::Checkpoint,
-                    format!("savepoint {checkpoint}, which was to end the job, was given up"),
-                ),
+                Failure::Savepoint { checkpoint } => given_up(checkpoint),
             }),
         }
     }
@@ -112,10 +118,19 @@ impl Task {
         }
     }
 
-    /// Gives the sources of the task their barrier: they are cut where they stand.
+    /// Gives the sources of the task their barrier: they are cut where they stand. If the job stops with it, they end here, and
+    /// the barrier follows the task's end of data.
     pub(super) fn inject(&mut self, barrier: Barrier, cx: &mut StepContext<'_>) -> Result<()> {
         if self.captures.injected.is_some_and(|last| last >= barrier.checkpoint) {
             return Ok(());
+        }
+        if let CheckpointKind::StopWithSavepoint { drain } = barrier.options.kind()
+            && !self.ending.is_ended()
+            && !self.has_sources_only
+            && self.inputs.iter().any(|input| matches!(input, TaskInput::Source { .. }))
+        {
+            self.captures.stop = Some(barrier);
+            return self.stop_sources(drain, cx);
         }
         self.captures.injected = Some(barrier.checkpoint);
         for index in 0..self.inputs.len() {
@@ -187,4 +202,10 @@ impl Task {
         self.signal_all(&mut Signal::Flushed(&mut sent))?;
         Ok(sent)
     }
+}
+
+/// The savepoint that was to end the job will not be.
+fn given_up(checkpoint: CheckpointId) -> Error {
+    let message = format!("savepoint {checkpoint}, which was to end the job, was given up");
+    Error::new(ErrorKind::Checkpoint, message)
 }

@@ -161,7 +161,8 @@ impl Machine {
                     self.complete(latest, out);
                 }
                 out.push(Output::Abort { checkpoint });
-                if self.awaited.savepoint == Some(checkpoint) {
+                let is_stop = self.stop.is_some_and(|stop| stop.checkpoint == checkpoint);
+                if is_stop || self.awaited.savepoint == Some(checkpoint) {
                     // The job was to end with it; what ended here can't go on.
                     self.phase = Phase::Left;
                     out.push(Output::Fail { cause: Failure::Savepoint { checkpoint } });
