@@ -78,9 +78,8 @@ fn command() -> Command {
             .help("A checkpoint directory, or the folder of one savepoint")
     };
     let id = |help| Arg::new("id").value_name("ID").help(help);
-    let json = || {
-        Arg::new("json").long("json").action(ArgAction::SetTrue).help("JSON instead of a table")
-    };
+    let json =
+        || Arg::new("json").long("json").action(ArgAction::SetTrue).help("JSON instead of a table");
     let checkpoint = Command::new("checkpoint")
         .about("Looks at checkpoints and savepoints")
         .subcommand_required(true)
@@ -117,7 +116,8 @@ struct Place {
 impl Place {
     fn of(matches: &ArgMatches) -> Result<Self> {
         let dir: &PathBuf = matches.get_one("dir").expect("the argument is required");
-        let is_folder = std::fs::metadata(dir).map_err(|e| Error::io(dir, "can't be read", e))?.is_dir();
+        let is_folder =
+            std::fs::metadata(dir).map_err(|e| Error::io(dir, "can't be read", e))?.is_dir();
         if !is_folder {
             return Err(Error::config("is no directory").at_path(dir));
         }
@@ -185,7 +185,8 @@ fn list(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
     };
     let line = |out: &mut dyn Write, cells: [&str; 6]| {
         let [id, kind, triggered, files, bytes, rest] = cells;
-        writeln!(out, "{id:>8}  {kind:<17}  {triggered:<24}  {files:>5}  {bytes:>14}  {rest}").map_err(no_output)
+        writeln!(out, "{id:>8}  {kind:<17}  {triggered:<24}  {files:>5}  {bytes:>14}  {rest}")
+            .map_err(no_output)
     };
     line(out, ["ID", "KIND", "TRIGGERED", "FILES", "BYTES", "FOLDER"])?;
     for row in &rows {

@@ -40,7 +40,8 @@ fn shared_files(dir: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
         let folder = entry.expect("an entry").file_name().to_string_lossy().into_owned();
         if folder.starts_with("chk-") {
             let found = inspect(&store, &folder).expect("is complete");
-            let files = found.meta.files.iter().filter_map(|file| file.name.strip_prefix("shared/"));
+            let files =
+                found.meta.files.iter().filter_map(|file| file.name.strip_prefix("shared/"));
             named.extend(files.map(str::to_owned));
             verify(&store, &folder).expect("every byte is sound");
         }

@@ -1,7 +1,9 @@
 //! The integration tests, one binary: what users see, and what must hold for the repository as a whole.
 
 mod api;
+mod cli;
 mod derive;
+mod incremental;
 mod lifecycle;
 mod operators;
 mod plan;
@@ -10,10 +12,8 @@ mod records;
 mod recovery;
 mod resume;
 mod rig;
-mod cli;
-mod incremental;
 mod savepoints;
-mod unaligned;
 mod tidy;
 mod ui;
+mod unaligned;
 mod unaligned;

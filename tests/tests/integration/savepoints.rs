@@ -25,8 +25,8 @@ fn config(dir: &Path, parallelism: u32) -> Config {
 /// Counts per key; each record's line is its key and how many there have been.
 fn job(config: Config, dir: &Path, records: u64, rate: u64) -> Job {
     let job = Job::with_config("savepoints", config);
-    let files = sink::exactly_once_files(dir.join("out"))
-        .format::<(u64, u64), _>(|(key, count), line| {
+    let files =
+        sink::exactly_once_files(dir.join("out")).format::<(u64, u64), _>(|(key, count), line| {
             use std::io::Write;
             write!(line, "{key} {count}")
         });
@@ -167,7 +167,8 @@ fn sw_07_a_job_part_of_which_has_finished_is_stopped_and_restored() {
     let count = |name: &str| -> usize {
         let entries = fs::read_dir(dir.path().join(name)).expect("a folder");
         let paths = entries.map(|entry| entry.expect("an entry").path());
-        let parts = paths.filter(|path| !path.file_name().expect("a name").to_string_lossy().starts_with('.'));
+        let parts = paths
+            .filter(|path| !path.file_name().expect("a name").to_string_lossy().starts_with('.'));
         parts.map(|path| fs::read_to_string(path).expect("text").lines().count()).sum()
     };
     let handle = make(SLOW).spawn().expect("starts");
@@ -192,7 +193,8 @@ fn sw_07_a_job_part_of_which_has_finished_is_stopped_and_restored() {
 fn sw_08_a_stop_that_meets_the_natural_end_completes_or_fails_cleanly() {
     for records in [10, 200, 1_000, 3_000] {
         let dir = tempfile::tempdir().expect("a directory");
-        let handle = job(config(dir.path(), 2), dir.path(), records, 1_000_000).spawn().expect("starts");
+        let handle =
+            job(config(dir.path(), 2), dir.path(), records, 1_000_000).spawn().expect("starts");
         let outcome = handle.stop_with_savepoint(dir.path().join("saved"), false);
         handle.join().expect("ends");
         let savepoint = match outcome {

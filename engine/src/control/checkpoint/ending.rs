@@ -157,8 +157,7 @@ impl<S: StateSummary> Coordinator<S> {
     /// Those of `tasks` that are current and have not left. A task with a permit may still wait for the end of a savepoint.
     fn alive(&self, tasks: &[AttemptId]) -> impl Iterator<Item = AttemptId> {
         tasks.iter().copied().filter(|&task| {
-            self.tasks.is_current(task)
-                && self.tasks.get(task.subtask).state != TaskState::Finished
+            self.tasks.is_current(task) && self.tasks.get(task.subtask).state != TaskState::Finished
         })
     }
 
