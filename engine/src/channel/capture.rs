@@ -15,6 +15,8 @@ pub enum CapturedSlot {
         /// Where its first unread record begins.
         offset: usize,
     },
+    /// A copy of such records: of a buffer that was read to its end before the capture was complete.
+    Copied(Box<[u8]>),
     /// A watermark or a change of status.
     Event(Event),
 }
@@ -47,5 +49,22 @@ impl CapturedChannel {
             bytes: 0,
             slots: Vec::new(),
         }
+    }
+
+    /// The task has read `buffer` to its end: copies what was captured of it, so that its memory goes back to the producer. With
+    /// it kept, a producer whose barrier is awaited might never come to that barrier for want of memory. `from` is where to
+    /// look, the answer where to look next.
+    pub(crate) fn release(&mut self, buffer: &Buffer, from: usize) -> usize {
+        let at = self.slots.iter().skip(from).position(|slot| match slot {
+            CapturedSlot::Buffer { buffer: captured, .. } => {
+                captured.as_slice().as_ptr() == buffer.as_slice().as_ptr()
+            }
+            CapturedSlot::Copied(_) | CapturedSlot::Event(_) => false,
+        });
+        let Some(at) = at.map(|at| at + from) else { return from };
+        if let CapturedSlot::Buffer { buffer, offset } = &self.slots[at] {
+            self.slots[at] = CapturedSlot::Copied(buffer.as_slice()[*offset..].into());
+        }
+        at + 1
     }
 }

@@ -239,6 +239,7 @@ fn captured(channels: &[CapturedChannel]) -> Captured {
                     captured.buffers += 1;
                     captured.half_read += usize::from(*offset > 0);
                 }
+                CapturedSlot::Copied(_) => captured.buffers += 1,
                 CapturedSlot::Event(_) => captured.events += 1,
             }
         }

@@ -306,6 +306,10 @@ impl SnapshotIo {
                         *bytes += frames.len() as u64;
                         self.spill(checkpoint, origin, frames)?
                     }
+                    CapturedSlot::Copied(frames) => {
+                        *bytes += frames.len() as u64;
+                        self.spill(checkpoint, origin, frames)?
+                    }
                     CapturedSlot::Event(event) => {
                         // An event is told from a buffer by its place among operators.
                         origin.operator = IN_FLIGHT_EVENT;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_netstack::buffer::Buffer;
+
 use super::driver::{StepContext, Task};
 use super::inputs::TaskInput;
 use super::message::{AwaitedBarrier, ReportKind};
@@ -49,6 +51,8 @@ struct Capturing {
     /// Whether anything of the channel is to be captured: not if its barrier had been read when the captures began.
     is_growing: bool,
     is_reached: bool,
+    /// Which of what was captured may be released next.
+    next_release: usize,
 }
 
 /// The operators' side of a snapshot.
@@ -59,6 +63,18 @@ struct Taken {
     ended_inputs: Vec<u32>,
     /// The channels' watermarks at their read positions, where nothing is captured.
     channels: Vec<CapturedChannel>,
+}
+
+impl Captures {
+    /// A buffer of input `index` was read to its end.
+    pub(super) fn release(&mut self, index: usize, buffer: &Buffer) {
+        let Some(running) = &mut self.running else { return };
+        if let Some(Some(Capturing { captured, next_release, .. })) =
+            running.channels.get_mut(index)
+        {
+            *next_release = captured.release(buffer, *next_release);
+        }
+    }
 }
 
 impl Task {
@@ -149,6 +165,7 @@ impl Task {
                     captured: channel.begin_capture(),
                     is_growing: false,
                     is_reached: false,
+                    next_release: 0,
                 }),
             })
             .collect();
@@ -170,7 +187,7 @@ impl Task {
         let Some(running) = &mut self.captures.running else { return Ok(()) };
         let checkpoint = running.checkpoint;
         let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { return Ok(()) };
-        let Some(Capturing { capture, captured, is_growing: true, is_reached }) =
+        let Some(Capturing { capture, captured, is_growing: true, is_reached, .. }) =
             &mut running.channels[index]
         else {
             return Ok(());

@@ -132,6 +132,7 @@ impl Task {
             records += taken.records;
             batches += 1;
             if reading.offset >= reading.buffer.len() {
+                self.captures.release(index, &reading.buffer);
                 channel.release();
                 break;
             }
