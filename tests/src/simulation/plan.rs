@@ -141,6 +141,9 @@ pub struct Plan {
     pub weights: Weights,
 }
 
+/// A timeout that no checkpoint needs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// A stream while the job is drawn.
 #[derive(Clone)]
 struct Open {
@@ -413,6 +416,9 @@ impl Plan {
         let mut config = self.config.clone();
         let nth = |of: &[u32]| of[process.min(of.len() - 1)].to_string();
         let known = "the key is in the table";
+        if process > 0 {
+            config.checkpoint.timeout = PATIENCE;
+        }
         config.set("parallelism.default", &nth(&self.parallelism), Origin::Code).expect(known);
         config.set("taskmanager.slots", &nth(&self.workers), Origin::Code).expect(known);
         let mut job = Job::with_config("simulated", config);
@@ -450,7 +456,8 @@ impl Plan {
                         zero,
                         |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
                     );
-                    with(counted.map(|(_, record)| record).boxed(), parallelism)
+                    let watch: Option<(u64,u64)> = std::env::var("WATCH").ok().map(|w| { let (a,b)=w.split_once(',').unwrap(); (a.parse().unwrap(), b.parse().unwrap())});
+                    with(counted.map(move |(_, record)| { if watch==Some((record.0,record.1)) { println!("      WATCH op {at} {record:?}"); } record}).boxed(), parallelism)
                 }
                 Op::Rebalance { from, parallelism } => {
                     with(take(from).rebalance().boxed(), parallelism)
@@ -498,15 +505,16 @@ impl Plan {
 
     /// Sets what a configuration would refuse.
     pub fn tune(&self, options: &mut RuntimeOptions) {
+        options.checkpointed = true;
         options.segment_bytes = self.segment_bytes;
         options.record_bytes_max = 1 << 16;
         options.emission_bytes_max = 1 << 20;
         options.latency_interval = self.latency_interval;
     }
 
-    /// Whether any process may have another parallelism than the one before.
-    pub fn is_rescaled(&self) -> bool {
-        self.parallelism.windows(2).any(|pair| pair[0] != pair[1])
+    /// Whether checkpoints of the first process may all be given up.
+    pub fn is_impatient(&self) -> bool {
+        self.config.checkpoint.timeout < PATIENCE
     }
 
     /// Whether sources end at different times.
@@ -543,7 +551,7 @@ fn draw_config(dice: &mut Dice, tick: u64) -> Config {
     config.parallelism.max = dice.pick(&[4, 8, 16]);
     let checkpoint = &mut config.checkpoint;
     checkpoint.interval = dice.pick(&[Some(40), Some(40), Some(80), Some(150), None]).map(steps);
-    checkpoint.timeout = steps(dice.pick(&[150, 600, 4_000, 1_000_000]));
+    checkpoint.timeout = steps(dice.pick(&[150, 600, 4_000, 1_000_000_000, 1_000_000_000]));
     checkpoint.min_pause = steps(dice.pick(&[0, 0, 0, 60]));
     checkpoint.num_retained = dice.within(1, 3) as u32;
     checkpoint.drain_hold = dice.chance(1, 2);

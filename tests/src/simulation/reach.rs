@@ -193,6 +193,8 @@ pub struct Seen {
     pub tasks: usize,
     /// Its clock.
     pub now: Timestamp,
+    /// Whether what is seen is printed.
+    pub is_told: bool,
     attempts: BTreeMap<SubtaskId, (AttemptId, Alignment)>,
 }
 
@@ -202,6 +204,9 @@ pub fn observer(seen: &Rc<RefCell<Seen>>, world: &Arc<Mutex<World>>) -> tidegate
     Box::new(move |attempt: Option<AttemptId>, what: &dyn Any| {
         let mut seen = seen.borrow_mut();
         if let Some(attempt) = attempt {
+            if seen.is_told {
+                seen.tell(attempt, what);
+            }
             if let Some(input) = what.downcast_ref::<barrier::Input>() {
                 seen.barrier_input(attempt, *input);
             } else if let Some(output) = what.downcast_ref::<barrier::Output>() {
@@ -226,6 +231,22 @@ pub fn observer(seen: &Rc<RefCell<Seen>>, world: &Arc<Mutex<World>>) -> tidegate
 }
 
 impl Seen {
+    fn tell(&self, attempt: AttemptId, what: &dyn Any) {
+        let told = if let Some(input) = what.downcast_ref::<barrier::Input>() {
+            format!("aligning: {input:?}")
+        } else if let Some(output) = what.downcast_ref::<barrier::Output>() {
+            format!("aligning says {output:?}")
+        } else if let Some(input) = what.downcast_ref::<finish::Input>() {
+            format!("ending: {input:?}")
+        } else if let Some(output) = what.downcast_ref::<finish::Output>() {
+            format!("ending says {output:?}")
+        } else {
+            return;
+        };
+        let SubtaskId { vertex, index } = attempt.subtask;
+        println!("                    {}/{index} {told}", vertex.0);
+    }
+
     fn digest(&mut self, attempt: AttemptId, kind: u64, number: u64) {
         let task = u64::from(attempt.subtask.vertex.0) << 40
             | u64::from(attempt.subtask.index) << 32

@@ -73,6 +73,8 @@ struct Schedule {
     troubles: u64,
     crashes: u64,
     failures: u64,
+    /// Faults of this process's disk.
+    faults: u64,
     has_stopped: bool,
     is_stopping: bool,
     digest: u64,
@@ -106,12 +108,15 @@ pub fn run(seed: u64, is_told: bool) -> Report {
         troubles: 0,
         crashes: 0,
         failures: 0,
+        faults: 0,
         has_stopped: false,
         is_stopping: false,
         digest: 0xCBF2_9CE4_8422_2325,
         is_told,
         frozen: None,
     };
+    schedule.world().is_told = is_told;
+    schedule.seen.borrow_mut().is_told = is_told;
     set_clock(Some(Timestamp::from_nanos(now)));
     observe(Some(observer(&schedule.seen, &schedule.world)));
     let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run()));
@@ -195,6 +200,10 @@ impl Schedule {
             self.process += 1;
         }
         self.world().check_end();
+        self.store.heal();
+        if self.store.is_dead() {
+            self.crash(None);
+        }
         let again = self
             .plan
             .job(self.process as usize, &self.world, &self.fail_in)
@@ -215,6 +224,11 @@ impl Schedule {
         self.seen.borrow_mut().is_rescaled =
             self.process > 0 && nth(before) != nth(self.process as usize);
         self.is_stopping = false;
+        if self.healed_at.is_some() && self.plan.ending == Ending::Stopped && !self.has_stopped {
+            // The stop has failed; the job goes on to its end.
+            self.has_stopped = true;
+            self.world().end_all(3);
+        }
         self.tell(|| format!("process {} starts", self.process));
         let plan = &self.plan;
         let job = plan.job(self.process as usize, &self.world, &self.fail_in);
@@ -245,11 +259,15 @@ impl Schedule {
             self.set_clock();
             if self.healed_at.is_none() && self.steps >= self.plan.safety_steps {
                 self.heal(&sim);
+                if self.process == 0 && self.plan.is_impatient() {
+                    self.crash(Some(&sim));
+                    return Fate::Gone;
+                }
             }
             if let Some(healed_at) = self.healed_at
                 && self.steps > healed_at + LIVENESS_STEPS
             {
-                return Fate::Wrong(format!("does not end: {:?}", sim.status()));
+                return Fate::Wrong(format!("does not end: {}", self.situation(&sim)));
             }
             if self.healed_at.is_none() && self.trouble(&sim) {
                 self.crash(Some(&sim));
@@ -299,6 +317,20 @@ impl Schedule {
                 _ => Fate::Gone,
             },
         }
+    }
+
+    fn situation(&self, sim: &Simulation) -> String {
+        let status = sim.status();
+        let tasks: Vec<String> =
+            (0..sim.workers()).flat_map(|worker| sim.tasks(worker).map(|a| name(Some(a)))).collect();
+        format!(
+            "{:?}, {} checkpoints completed, {} failed ({:?}), under way {:?}, tasks {tasks:?}",
+            status.state,
+            status.checkpoints_completed,
+            status.checkpoints_failed,
+            status.last_checkpoint_failure,
+            status.checkpoint_under_way,
+        )
     }
 
     fn set_clock(&self) {
@@ -359,6 +391,7 @@ impl Schedule {
         if is(unkindness.disk) {
             self.troubles += 1;
             self.crashes += 1;
+            self.faults += 1;
             let fault = self.dice.pick(&[Fault::NoSpace, Fault::Broken, Fault::Torn]);
             let at = self.store.operations() + self.dice.below(24);
             for more in 0..self.dice.within(1, 3) {
@@ -367,6 +400,7 @@ impl Schedule {
             self.tell(|| format!("{fault:?} at disk operation {at}"));
         } else if is(unkindness.disk_crash) {
             self.troubles += 1;
+            self.faults += 1;
             let at = self.store.operations() + self.dice.below(24);
             self.store.fail_at(at, Fault::Crash);
             self.tell(|| format!("the process will die at disk operation {at}"));
@@ -408,6 +442,7 @@ impl Schedule {
             self.met_if(has_mail && told.is_some() && last == told, Race::CrashBeforeNotice);
         }
         self.store = self.store.after_crash(survivors);
+        self.faults = 0;
         self.fail_in.store(0, Ordering::Relaxed);
         self.seen.borrow_mut().crashed();
         self.frozen = None;
@@ -533,6 +568,17 @@ impl Schedule {
         let state = sim.deadline();
         let Some(told) = sim.serve_event() else { return };
         self.tell(|| format!("control: {told:?}"));
+        let is_disk = matches!(
+            told,
+            Told::NotStored(..)
+                | Told::Finalized(_, Err(_))
+                | Told::Discarded(_, false)
+                | Told::Reserved(false)
+        );
+        if is_disk && self.faults == 0 {
+            let why = sim.status().last_checkpoint_failure;
+            self.world().violate(format!("the disk is fine, but {told:?}: {why:?}"));
+        }
         let mut seen = self.seen.borrow_mut();
         let is_zombie =
             |seen: &Seen, of: AttemptId| seen.attempt(of.subtask).is_some_and(|a| a != of);
@@ -591,6 +637,8 @@ impl Schedule {
                 "nothing is left to do, but the job has not ended: {:?}",
                 sim.status()
             ));
+            let situation = self.situation(sim);
+            return Some(format!("nothing is left to do, but the job has not ended: {situation}"));
         }
         self.now = self.now.max(wake.as_nanos());
         self.set_clock();

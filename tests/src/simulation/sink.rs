@@ -31,7 +31,8 @@ pub struct TwoPhaseWriter<const SLOW: bool> {
     restored: Option<CheckpointId>,
     written: Vec<Record>,
     prepared: Vec<(CheckpointId, Transaction)>,
-    calls: u64,
+    /// Records since it was busy.
+    since: u64,
     busy_until: Timestamp,
 }
 
@@ -64,7 +65,7 @@ impl<const SLOW: bool> Sink<Record> for TwoPhase<SLOW> {
             restored: context.restored,
             written: Vec::new(),
             prepared: Vec::new(),
-            calls: 0,
+            since: 0,
             busy_until: Timestamp::ZERO,
         })
     }
@@ -75,13 +76,14 @@ impl<const SLOW: bool> Writer<Record> for TwoPhaseWriter<SLOW> {
     const COMMITS: bool = true;
 
     fn write(&mut self, record: Record) -> Result<()> {
+        self.since += 1;
         self.written.push(record);
         Ok(())
     }
 
     fn ready(&mut self, now: Timestamp) -> Readiness {
-        self.calls += 1;
-        if self.calls.is_multiple_of(3) {
+        if self.since >= 2 {
+            self.since = 0;
             self.busy_until = Timestamp::from_nanos(now.as_nanos() + self.sink.busy_nanos);
         }
         if self.busy_until > now { Readiness::Busy(self.busy_until) } else { Readiness::Ready }

@@ -87,6 +87,8 @@ pub struct World {
     pub commits: u64,
     /// Commits of what had been committed before.
     pub repeated_commits: u64,
+    /// Whether each commit is printed.
+    pub is_told: bool,
     /// A digest of what was committed, in order.
     pub digest: u64,
 }
@@ -109,6 +111,7 @@ impl World {
             commit_faults: 0,
             commits: 0,
             repeated_commits: 0,
+            is_told: false,
             digest: 0xCBF2_9CE4_8422_2325,
         }
     }
@@ -171,6 +174,9 @@ impl World {
             return;
         }
         self.commits += 1;
+        if self.is_told {
+            println!("                 sink {sink} commits {transaction:?}");
+        }
         let mut wrong = None;
         for &(origin, sequence, key, count) in &transaction.records {
             for number in [origin, sequence, key, count] {

@@ -27,7 +27,8 @@ impl<S: StateSummary> Coordinator<S> {
             Origin::Periodic if !self.schedule.is_on() => {
                 Some(FailureReason::PeriodicSchedulerShutdown)
             }
-            Origin::Periodic | Origin::User(_) | Origin::Final if self.stop.is_saving() => {
+            // One behind the savepoint would say that the tasks that have left it were through.
+            Origin::Periodic | Origin::User(_) | Origin::Final if !self.stop.is_idle() => {
                 Some(FailureReason::CoordinatorSuspend)
             }
             Origin::Periodic | Origin::User(_) | Origin::Final | Origin::Stop(_) => None,
@@ -98,7 +99,7 @@ impl<S: StateSummary> Coordinator<S> {
         let is_under_way = self.pending.values().any(|it| it.options.kind().is_notified())
             || self.starting.is_some()
             || self.decider.queued().iter().any(is_final);
-        if !is_under_way && !self.stop.is_saving() && self.last.is_due(&self.topology, &self.tasks)
+        if !is_under_way && self.stop.is_idle() && self.last.is_due(&self.topology, &self.tasks)
         {
             let kind = SnapshotKind::Checkpoint;
             self.submit(now, Request { origin: Origin::Final, kind, at: now }, out);
