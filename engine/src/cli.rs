@@ -181,7 +181,9 @@ fn list(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
     let text = |row: &Value, key: &str| match &row[key] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        other => other.to_string(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            other.to_string()
+        }
     };
     let line = |out: &mut dyn Write, cells: [&str; 6]| {
         let [id, kind, triggered, files, bytes, rest] = cells;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::graph::Attach;
+use super::stages::Attach;
 use crate::error::Result;
 use crate::id::{CheckpointId, VertexId};
 use crate::operator::{Build, EdgeKind};

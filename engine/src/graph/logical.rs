@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::execution::{EdgePlan, ExecutionGraph, VertexPlan};
-use super::graph::StageEntry;
+use super::stages::StageEntry;
 use crate::error::{Error, Result};
 use crate::id::VertexId;
 use crate::operator::EdgeKind;
@@ -68,7 +68,7 @@ fn check_names(stages: &[StageEntry]) -> Result<()> {
 /// Stages that run in one task: those joined by side outputs.
 fn members(stages: &[StageEntry]) -> Result<Vec<Vec<usize>>> {
     let mut root: Vec<usize> = (0..stages.len()).collect();
-    fn find(root: &mut [usize], mut at: usize) -> usize {
+    fn find(root: &[usize], mut at: usize) -> usize {
         while root[at] != at {
             at = root[at];
         }
@@ -89,7 +89,7 @@ fn members(stages: &[StageEntry]) -> Result<Vec<Vec<usize>>> {
                 ));
             };
             ended.insert(*inlet);
-            let (a, b) = (find(&mut root, index), find(&mut root, by));
+            let (a, b) = (find(&root, index), find(&root, by));
             root[a.max(b)] = a.min(b);
         }
     }
@@ -100,7 +100,7 @@ fn members(stages: &[StageEntry]) -> Result<Vec<Vec<usize>>> {
     }
     let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for index in 0..stages.len() {
-        groups.entry(find(&mut root, index)).or_default().push(index);
+        groups.entry(find(&root, index)).or_default().push(index);
     }
     Ok(groups.into_values().collect())
 }

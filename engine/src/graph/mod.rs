@@ -4,17 +4,17 @@
 //! joins stages into vertices and checks the whole; `plan` prints it.
 
 mod execution;
-mod graph;
 mod keyed_stream;
 pub(crate) mod logical;
 mod plan;
 mod processed;
+mod stages;
 mod stream;
 mod windowed;
 
 pub use execution::{Check, EdgePlan, ExecutionGraph, Retract, SplitsOf, VertexPlan};
-pub use graph::Graph;
 pub use keyed_stream::KeyedStream;
 pub use plan::Plan;
+pub use stages::Graph;
 pub use stream::{BoxStream, Stream};
 pub use windowed::Windowed;

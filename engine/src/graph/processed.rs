@@ -162,7 +162,6 @@ impl<T: Data, C: Chain<Out = T>, F: KeyFn<T>> KeyedStream<T, C, F> {
     }
 
     /// As [`aggregate`](KeyedStream::aggregate) with an accumulator of any size, written anew with each record.
-    #[expect(clippy::type_complexity, reason = "a stream with its chain's type")]
     pub fn aggregate_owned<A, R, G, H>(
         self,
         name: &str,

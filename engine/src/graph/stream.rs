@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::graph::Graph;
 use super::keyed_stream::KeyedStream;
+use super::stages::Graph;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::operator::{
     BorrowedKey, Boxed, Broadcast, Chain, Exchange, Filter, FlatMap, Inlet, Inspect, IntoSink,

@@ -85,7 +85,6 @@ where
     }
 
     /// As [`aggregate`](Windowed::aggregate), but records that come too late go to the second stream.
-    #[expect(clippy::type_complexity, reason = "two streams, each with its chain's type")]
     pub fn aggregate_with_late<A, R, G, H>(
         self,
         name: &str,

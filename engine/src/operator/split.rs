@@ -115,7 +115,7 @@ impl<S: Data> SideOutput<S> {
         }
     }
 
-    pub(crate) fn ready(&mut self, now: Timestamp) -> Readiness {
+    pub(crate) fn ready(&self, now: Timestamp) -> Readiness {
         self.end.borrow_mut().as_mut().map_or(Readiness::Ready, |end| end.ready(now))
     }
 
@@ -123,7 +123,7 @@ impl<S: Data> SideOutput<S> {
         self.end.borrow().as_ref().map_or(usize::MAX, |end| end.batch_max())
     }
 
-    pub(crate) fn signal(&mut self, signal: &mut Signal<'_>) -> Result<()> {
+    pub(crate) fn signal(&self, signal: &mut Signal<'_>) -> Result<()> {
         self.end.borrow_mut().as_mut().map_or(Ok(()), |end| end.signal(signal))
     }
 }

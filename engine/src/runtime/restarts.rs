@@ -82,9 +82,11 @@ mod tests {
 
     #[test]
     fn a_fixed_number_of_restarts_is_not_exceeded() {
-        let mut strategy = RestartStrategy::default();
-        strategy.kind = RestartType::FixedDelay;
-        strategy.fixed_delay_attempts = 2;
+        let strategy = RestartStrategy {
+            kind: RestartType::FixedDelay,
+            fixed_delay_attempts: 2,
+            ..RestartStrategy::default()
+        };
         let mut restarts = Restarts::new(strategy);
         assert_eq!(restarts.failed(Timestamp::ZERO), Some(Duration::ZERO));
         assert_eq!(restarts.failed(Timestamp::ZERO), Some(Duration::from_secs(1)));

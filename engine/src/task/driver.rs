@@ -336,7 +336,7 @@ impl Task {
     }
 
     /// Asks generators of watermarks and sends latency markers when it is time.
-    fn serve_periodic(&mut self, cx: &mut StepContext<'_>) -> Result<()> {
+    fn serve_periodic(&mut self, cx: &StepContext<'_>) -> Result<()> {
         if self.ending.is_ended() || self.running_step.is_some() {
             return Ok(());
         }

@@ -116,8 +116,7 @@ impl Task {
         let (mut records, mut batches, started) = (0, 0, (cx.clock)());
         let mut bytes = 0;
         let copying = self.copy_nanos(head);
-        loop {
-            let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { break };
+        while let TaskInput::Channel { channel, .. } = &mut self.inputs[index] {
             // A priority entry served between two batches may have blocked the channel.
             if channel.is_blocked {
                 break;

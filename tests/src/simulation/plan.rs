@@ -456,8 +456,7 @@ impl Plan {
                         zero,
                         |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
                     );
-                    let watch: Option<(u64,u64)> = std::env::var("WATCH").ok().map(|w| { let (a,b)=w.split_once(',').unwrap(); (a.parse().unwrap(), b.parse().unwrap())});
-                    with(counted.map(move |(_, record)| { if watch==Some((record.0,record.1)) { println!("      WATCH op {at} {record:?}"); } record}).boxed(), parallelism)
+                    with(counted.map(|(_, record)| record).boxed(), parallelism)
                 }
                 Op::Rebalance { from, parallelism } => {
                     with(take(from).rebalance().boxed(), parallelism)

@@ -300,7 +300,7 @@ impl Schedule {
         }
     }
 
-    fn ended(&mut self, sim: &Simulation, outcome: tidegate::Result<()>) -> Fate {
+    fn ended(&self, sim: &Simulation, outcome: tidegate::Result<()>) -> Fate {
         let state = sim.status().state;
         self.tell(|| format!("the job is over: {state:?} {outcome:?}"));
         match outcome {
@@ -321,8 +321,9 @@ impl Schedule {
 
     fn situation(&self, sim: &Simulation) -> String {
         let status = sim.status();
-        let tasks: Vec<String> =
-            (0..sim.workers()).flat_map(|worker| sim.tasks(worker).map(|a| name(Some(a)))).collect();
+        let tasks: Vec<String> = (0..sim.workers())
+            .flat_map(|worker| sim.tasks(worker).map(|a| name(Some(a))))
+            .collect();
         format!(
             "{:?}, {} checkpoints completed, {} failed ({:?}), under way {:?}, tasks {tasks:?}",
             status.state,
@@ -550,7 +551,7 @@ impl Schedule {
         matches!(progress, Progress::Idle(_))
     }
 
-    fn request(&mut self, sim: &mut Simulation) {
+    fn request(&self, sim: &mut Simulation) {
         let Some(asked) = sim.serve_request() else { return };
         self.tell(|| format!("io: {asked:?}"));
         if let Asked::Store(_, checkpoint, captured) = asked {
@@ -564,7 +565,7 @@ impl Schedule {
         }
     }
 
-    fn event(&mut self, sim: &mut Simulation) {
+    fn event(&self, sim: &mut Simulation) {
         let state = sim.deadline();
         let Some(told) = sim.serve_event() else { return };
         self.tell(|| format!("control: {told:?}"));
@@ -633,10 +634,6 @@ impl Schedule {
             return None;
         }
         if wake == Timestamp::MAX {
-            return Some(format!(
-                "nothing is left to do, but the job has not ended: {:?}",
-                sim.status()
-            ));
             let situation = self.situation(sim);
             return Some(format!("nothing is left to do, but the job has not ended: {situation}"));
         }

@@ -137,9 +137,9 @@ fn windows_fire_once_though_their_consumer_is_slow() {
         .rebalance()
         .with_parallelism(2)
         .inspect(|_| {
-            std::hint::black_box((0..200).for_each(|n| {
+            for n in 0..200 {
                 std::hint::black_box(n);
-            }))
+            }
         })
         .sink("out", sink);
     let handle = slow.spawn().expect("it starts");

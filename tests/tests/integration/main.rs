@@ -16,4 +16,3 @@ mod savepoints;
 mod tidy;
 mod ui;
 mod unaligned;
-mod unaligned;

@@ -247,7 +247,7 @@ fn processing_timers_fire_while_no_record_comes_and_never_after_the_end() {
         .process("echo", |_| Ok(Echo))
         // Past an exchange: what a timer emits in an idle task is sent on.
         .rebalance()
-        .inspect(move |key| drop(seen.send(key)))
+        .inspect(move |key| seen.send(key).expect("the test waits for it"))
         .sink("found", echoes);
     let handle = job.spawn().expect("the job starts");
     let hour = 3_600_000;

@@ -22,7 +22,7 @@ fn shape(i: u64) -> Shape {
         0 => Shape::Empty,
         1 => Shape::Named("n".repeat(i as usize % 100)),
         2 => Shape::Line { from: point, to: Point(0, 0) },
-        _ => Shape::Path(vec![point; i as usize % 20], (i % 3 == 0).then_some(7)),
+        _ => Shape::Path(vec![point; i as usize % 20], i.is_multiple_of(3).then_some(7)),
     }
 }
 
@@ -51,11 +51,14 @@ fn everything(id: u64) -> Everything {
     use char8::Letter;
     Everything {
         id,
-        maybe: (id % 2 == 0).then(|| format!("even {id}")),
+        maybe: id.is_multiple_of(2).then(|| format!("even {id}")),
         bytes: Bytes::from(vec![id as u8; id as usize % 50]),
         shape: shape(id),
         list: (0..id as u32 % 10).collect(),
-        pair: (id % 5 == 0, (if id % 3 == 0 { Letter::A } else { Letter::B }, id as u16)),
+        pair: (
+            id.is_multiple_of(5),
+            (if id.is_multiple_of(3) { Letter::A } else { Letter::B }, id as u16),
+        ),
     }
 }
 

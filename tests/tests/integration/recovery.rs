@@ -195,7 +195,7 @@ fn the_first_restart_has_no_delay() {
     set(&mut job, "restart-strategy.type", "fixed-delay");
     set(&mut job, "restart-strategy.fixed-delay.delay", "1h");
     let once = Once::default();
-    let failing = once.clone();
+    let failing = once;
     let (sink, collected) = sink::collect::<u64>();
     let numbers = Gated::new(10);
     numbers.open_all();
@@ -279,7 +279,7 @@ fn p03_checkpoints_complete_when_one_branch_has_ended_and_another_goes_on() {
 fn a_failure_after_one_branch_has_ended_does_not_run_it_again() {
     let job = checkpointed("case", 2);
     let (short, long, once) = (Gated::new(100), Gated::new(N), Once::default());
-    let failing = once.clone();
+    let failing = once;
     let (a, a_out) = sink::collect::<u64>();
     let (b, b_out) = sink::collect::<u64>();
     job.source("short", short.clone()).rebalance().sink("a", a);

@@ -264,7 +264,7 @@ fn only_so_many_checkpoints_are_kept_and_none_if_the_job_is_cancelled_and_not_to
         let left = tree(&dir.path().join("checkpoints"));
         let folders: Vec<&String> = left.iter().filter(|name| name.starts_with("chk-")).collect();
         if is_retained {
-            let mut expected = vec![format!("chk-{}", ids[3]), format!("chk-{}", ids[4])];
+            let mut expected = [format!("chk-{}", ids[3]), format!("chk-{}", ids[4])];
             expected.sort();
             assert_eq!(folders, expected.iter().collect::<Vec<_>>());
         } else {

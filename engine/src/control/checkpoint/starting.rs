@@ -99,8 +99,7 @@ impl<S: StateSummary> Coordinator<S> {
         let is_under_way = self.pending.values().any(|it| it.options.kind().is_notified())
             || self.starting.is_some()
             || self.decider.queued().iter().any(is_final);
-        if !is_under_way && self.stop.is_idle() && self.last.is_due(&self.topology, &self.tasks)
-        {
+        if !is_under_way && self.stop.is_idle() && self.last.is_due(&self.topology, &self.tasks) {
             let kind = SnapshotKind::Checkpoint;
             self.submit(now, Request { origin: Origin::Final, kind, at: now }, out);
         }
