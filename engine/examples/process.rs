@@ -60,8 +60,8 @@ fn main() -> tidegate::Result<()> {
     let (alerts, found) = sink::collect();
     // Account 7 fails every ten seconds, the others now and then.
     let attempt = |i: u64| -> Attempt {
-        let account = if i % 10 == 0 { 7 } else { 100 + i % 50 };
-        (account, 1000 * i as i64, account != 7 && i % 3 != 0)
+        let account = if i.is_multiple_of(10) { 7 } else { 100 + i % 50 };
+        (account, 1000 * i as i64, account != 7 && !i.is_multiple_of(3))
     };
     job.source("attempts", source::generate(600, attempt))
         .watermarks(Watermarks::bounded_out_of_orderness(Duration::from_secs(5)), |(_, time, _)| {

@@ -1,6 +1,6 @@
 //! Where the simulator looks into a running job.
 //!
-//! [`note`] hands what a machine is told and answers to the observer of this thread. Without the feature `simulation` it is
+//! `note` hands what a machine is told and answers to the observer of this thread. Without the feature `simulation` it is
 //! nothing, and nobody can observe. Called where inputs and outputs of machines pass: by `task` and `runtime`.
 
 use std::any::Any;
