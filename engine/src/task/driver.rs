@@ -75,6 +75,9 @@ impl std::fmt::Debug for StepContext<'_> {
     }
 }
 
+/// How often a task at its end looks whether its consumers have read that.
+const CONSUMERS_POLL: Duration = Duration::from_millis(1);
+
 /// What a step achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -260,6 +263,19 @@ impl Task {
                 if !self.is_firing() {
                     self.flush_once()?;
                 }
+        let mut wake = self.deadline();
+        if self.waits_for_consumers() {
+            // A consumer that reads events wakes nobody.
+            wake = wake.min(cx.now + CONSUMERS_POLL);
+        }
+        if self.read_one(cx, &mut wake)? {
+            self.is_flushed = false;
+            busy = true;
+        } else if !self.is_flushed {
+            self.is_flushed = true;
+            self.signal_all(&mut Signal::EmitWatermark)?;
+            if !self.has_pending(cx)? {
+                self.signal_all(&mut Signal::Flush)?;
             }
         }
         Ok(if busy || self.is_firing() { Progress::Busy } else { Progress::Idle(wake) })
@@ -280,6 +296,12 @@ impl Task {
             at = at.min(self.next_latency);
         }
         at
+    }
+
+    /// Whether it goes on when consumers have read what was sent.
+    fn waits_for_consumers(&self) -> bool {
+        let waits_for_end = self.options.has_outputs && !self.captures.is_end_acknowledged;
+        self.ending.is_ended() && (waits_for_end || self.is_flushing || self.is_leaving)
     }
 
     fn has_live_source(&self) -> bool {
