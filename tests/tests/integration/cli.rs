@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tidegate::cli::run;
 use tidegate::config::Config;
-use tidegate::{Job, sink, source};
+use tidegate::{Job, JobState, sink, source};
 
 fn tidegate(args: &[&str]) -> (u8, String, String) {
     let args = ["tidegate"].iter().chain(args).map(OsString::from);
@@ -29,6 +30,10 @@ fn made(dir: &Path) -> (String, PathBuf) {
         .filter(|(_, count)| count == 0)
         .sink("collect", collect);
     let handle = job.spawn().expect("starts");
+    let mut seen = 0;
+    while handle.state() == JobState::Starting {
+        seen = handle.wait_change(seen, Duration::from_secs(60));
+    }
     handle.checkpoint().expect("a checkpoint");
     handle.checkpoint().expect("a checkpoint");
     let savepoint = handle.savepoint(dir.join("saved")).expect("a savepoint");

@@ -6,15 +6,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tidegate::config::{Config, Origin};
 use tidegate::state::Table;
 use tidegate::state::directory::DirectoryStore;
 use tidegate::state::verify::{inspect, verify};
-use tidegate::{Job, JobHandle, sink, source};
+use tidegate::{Job, JobHandle, JobState, sink, source};
 
 /// Some 64 MB of state.
 const KEYS: u64 = 1_500_000;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn config(dir: &Path) -> Config {
     let mut config = Config::default();
@@ -85,6 +87,10 @@ fn a_checkpoint_writes_what_has_changed_and_shared_files_go_with_the_last_that_n
     };
     let (job, _) = make(receive);
     let handle = job.spawn().expect("starts");
+    let mut changes = 0;
+    while handle.state() == JobState::Starting {
+        changes = handle.wait_change(changes, PATIENCE);
+    }
     for key in 0..KEYS {
         send.send(key).expect("the job runs");
     }
@@ -109,11 +115,16 @@ fn a_checkpoint_writes_what_has_changed_and_shared_files_go_with_the_last_that_n
         handle.checkpoint().expect("a checkpoint");
         let written = bytes(&handle);
         assert!(written > 0 && written * 10 < full, "{written} of {full} bytes");
-        let (there, named) = shared_files(dir.path());
-        assert_eq!(there, named, "what is there is what some checkpoint names");
     }
     assert_eq!(handle.status().checkpoints_failed, 0);
+    let checkpoints = handle.status().checkpoints_completed;
     handle.cancel().expect_err("is cancelled");
+    let (there, named) = shared_files(dir.path());
+    assert_eq!(there, named, "what is there is what some checkpoint names");
+    assert!(there.len() > 2, "the last two build on an earlier one: {there:?}");
+    let made = |name: &String| name.split('-').nth(1).and_then(|id| id.parse::<u64>().ok());
+    let of: BTreeSet<u64> = there.iter().filter_map(made).collect();
+    assert!(of.len() < checkpoints as usize, "files that nobody needs are gone: {of:?}");
 
     // A restored job writes all of it once, and has counted right.
     let (send, receive) = source::channel::<u64>(1 << 16);
@@ -123,6 +134,12 @@ fn a_checkpoint_writes_what_has_changed_and_shared_files_go_with_the_last_that_n
     for key in close.iter().chain([&0, &1]) {
         send.send(*key).expect("the job runs");
     }
+    let mut changes = 0;
+    while handle.state() == JobState::Starting {
+        changes = handle.wait_change(changes, PATIENCE);
+    }
+    handle.checkpoint().expect("a checkpoint");
+    assert!(bytes(&handle) * 2 > full, "the first after a restore is full");
     drop(send);
     handle.join().expect("ends");
     let counted: BTreeMap<u64, u64> = collected.take().into_iter().collect();

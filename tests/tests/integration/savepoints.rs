@@ -71,7 +71,17 @@ fn all(dir: &Path, records: u64) {
     assert_eq!(prefix(dir), records);
 }
 
-/// Waits until `n` more checkpoints are complete and some lines are out.
+/// Starts a job and waits until all its tasks run.
+fn started(job: Job) -> JobHandle {
+    let handle = job.spawn().expect("starts");
+    let mut seen = 0;
+    while handle.state() == JobState::Starting {
+        seen = handle.wait_change(seen, PATIENCE);
+    }
+    handle
+}
+
+/// Takes `n` checkpoints.
 fn checkpoints(handle: &JobHandle, n: usize) -> Vec<CheckpointId> {
     (0..n).map(|_| handle.checkpoint().expect("a checkpoint")).collect()
 }
@@ -94,7 +104,7 @@ const SLOW: u64 = 2_000;
 fn a_savepoint_is_whole_in_itself_and_restores_from_wherever_it_is_moved() {
     for parallelism in [1, 2] {
         let dir = tempfile::tempdir().expect("a directory");
-        let handle = job(config(dir.path(), 2), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+        let handle = started(job(config(dir.path(), 2), dir.path(), RECORDS, SLOW));
         checkpoints(&handle, 2);
         let savepoint = handle.savepoint(dir.path().join("saved")).expect("a savepoint");
         assert!(savepoint.join("MANIFEST").is_file(), "{}", savepoint.display());
@@ -117,7 +127,7 @@ fn a_savepoint_is_whole_in_itself_and_restores_from_wherever_it_is_moved() {
 #[test]
 fn sw_05_a_job_stopped_without_drain_goes_on_from_its_savepoint_and_from_nothing_else() {
     let dir = tempfile::tempdir().expect("a directory");
-    let handle = job(config(dir.path(), 2), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+    let handle = started(job(config(dir.path(), 2), dir.path(), RECORDS, SLOW));
     checkpoints(&handle, 1);
     let stopped = handle.stop_with_savepoint(dir.path().join("saved"), false).expect("an outcome");
     let SavepointStop::Stopped { savepoint } = stopped else { panic!("{stopped:?}") };
@@ -137,7 +147,7 @@ fn sw_05_a_job_stopped_without_drain_goes_on_from_its_savepoint_and_from_nothing
 #[test]
 fn sw_05_a_drained_savepoint_restores_as_ended() {
     let dir = tempfile::tempdir().expect("a directory");
-    let handle = job(config(dir.path(), 2), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+    let handle = started(job(config(dir.path(), 2), dir.path(), RECORDS, SLOW));
     checkpoints(&handle, 1);
     let stopped = handle.stop_with_savepoint(dir.path().join("saved"), true).expect("an outcome");
     let SavepointStop::Stopped { savepoint } = stopped else { panic!("{stopped:?}") };
@@ -171,7 +181,7 @@ fn sw_07_a_job_part_of_which_has_finished_is_stopped_and_restored() {
             .filter(|path| !path.file_name().expect("a name").to_string_lossy().starts_with('.'));
         parts.map(|path| fs::read_to_string(path).expect("text").lines().count()).sum()
     };
-    let handle = make(SLOW).spawn().expect("starts");
+    let handle = started(make(SLOW));
     let mut taken = 0;
     while count("small") < 20 {
         checkpoints(&handle, 1);
@@ -195,6 +205,7 @@ fn sw_08_a_stop_that_meets_the_natural_end_completes_or_fails_cleanly() {
         let dir = tempfile::tempdir().expect("a directory");
         let handle =
             job(config(dir.path(), 2), dir.path(), records, 1_000_000).spawn().expect("starts");
+        let handle = started(job(config(dir.path(), 2), dir.path(), records, 1_000_000));
         let outcome = handle.stop_with_savepoint(dir.path().join("saved"), false);
         handle.join().expect("ends");
         let savepoint = match outcome {
@@ -215,7 +226,7 @@ fn sw_08_a_stop_that_meets_the_natural_end_completes_or_fails_cleanly() {
 #[test]
 fn sw_10_a_savepoint_that_can_not_be_written_fails_and_the_job_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
-    let handle = job(config(dir.path(), 2), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+    let handle = started(job(config(dir.path(), 2), dir.path(), RECORDS, SLOW));
     checkpoints(&handle, 1);
     let file = dir.path().join("file");
     fs::write(&file, "in the way").expect("writes");
@@ -232,12 +243,12 @@ fn going_back_takes_back_what_was_committed_since() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut many = config(dir.path(), 2);
     many.checkpoint.num_retained = 10;
-    let handle = job(many.clone(), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+    let handle = started(job(many.clone(), dir.path(), RECORDS, SLOW));
     let ids = checkpoints(&handle, 5);
     handle.cancel().expect_err("is cancelled");
     let mut back = job(many.clone(), dir.path(), RECORDS, SLOW);
     back.restore_from(ids[1]);
-    let handle = back.spawn().expect("starts");
+    let handle = started(back);
     let left = tree(&dir.path().join("checkpoints"));
     assert!(!left.contains(&format!("chk-{}", ids[4])), "{left:?}");
     assert!(left.contains(&format!("chk-{}", ids[1])), "{left:?}");
@@ -258,7 +269,7 @@ fn only_so_many_checkpoints_are_kept_and_none_if_the_job_is_cancelled_and_not_to
         let mut config = config(dir.path(), 2);
         config.checkpoint.num_retained = 2;
         config.checkpoint.retain_on_cancel = is_retained;
-        let handle = job(config, dir.path(), RECORDS, SLOW).spawn().expect("starts");
+        let handle = started(job(config, dir.path(), RECORDS, SLOW));
         let ids = checkpoints(&handle, 5);
         handle.cancel().expect_err("is cancelled");
         let left = tree(&dir.path().join("checkpoints"));
@@ -276,7 +287,7 @@ fn only_so_many_checkpoints_are_kept_and_none_if_the_job_is_cancelled_and_not_to
 #[test]
 fn what_a_crash_has_left_is_removed_at_the_next_start() {
     let dir = tempfile::tempdir().expect("a directory");
-    let handle = job(config(dir.path(), 2), dir.path(), RECORDS, SLOW).spawn().expect("starts");
+    let handle = started(job(config(dir.path(), 2), dir.path(), RECORDS, SLOW));
     checkpoints(&handle, 1);
     handle.cancel().expect_err("is cancelled");
     let store = dir.path().join("checkpoints");
@@ -304,7 +315,7 @@ fn a_checkpoint_that_expires_says_who_had_not_acknowledged_and_what_it_waited_fo
         .key_by(|(key, _)| key)
         .count("again")
         .sink("slow", sink::paced(sink::discard(), 10));
-    let handle = job.spawn().expect("starts");
+    let handle = started(job);
     handle.checkpoint().expect_err("times out");
     let mut seen = 0;
     let mut text = String::new();
