@@ -9,10 +9,10 @@ use tidegate::config::{Config, Origin};
 use tidegate::error::ErrorKind;
 use tidegate::id::CheckpointId;
 use tidegate::source::Source;
-use tidegate::{Job, JobHandle, JobState, SavepointStop, sink, source};
+use tidegate::{Job, JobHandle, JobState, JobStatus, SavepointStop, sink, source};
 
 const KEYS: u64 = 13;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 fn config(dir: &Path, parallelism: u32) -> Config {
     let mut config = Config::default();
@@ -81,6 +81,18 @@ fn started(job: Job) -> JobHandle {
     handle
 }
 
+/// Runs a job to its end; one that stands still fails the test with its status.
+fn ended(job: Job) -> JobStatus {
+    let handle = job.spawn().expect("starts");
+    let mut seen = 0;
+    while !handle.state().is_over() {
+        let now = handle.wait_change(seen, PATIENCE);
+        assert!(now > seen || handle.state().is_over(), "stands still: {:?}", handle.status());
+        seen = now;
+    }
+    handle.join().expect("ends")
+}
+
 /// Takes `n` checkpoints.
 fn checkpoints(handle: &JobHandle, n: usize) -> Vec<CheckpointId> {
     (0..n).map(|_| handle.checkpoint().expect("a checkpoint")).collect()
@@ -117,7 +129,7 @@ fn a_savepoint_is_whole_in_itself_and_restores_from_wherever_it_is_moved() {
         fs::remove_dir_all(dir.path().join("checkpoints")).expect("removes");
         let mut again = job(config(dir.path(), parallelism), dir.path(), RECORDS, RATE);
         again.restore_from_savepoint(&moved);
-        let status = again.run().expect("ends");
+        let status = ended(again);
         assert_eq!(status.state, JobState::Finished);
         all(dir.path(), RECORDS);
         assert!(moved.join("MANIFEST").is_file(), "it stays its owner's");
@@ -140,7 +152,7 @@ fn sw_05_a_job_stopped_without_drain_goes_on_from_its_savepoint_and_from_nothing
     assert!(refused.to_string().contains("savepoint"), "{refused}");
     let mut again = job(config(dir.path(), 1), dir.path(), RECORDS, RATE);
     again.restore_from_savepoint(savepoint);
-    assert_eq!(again.run().expect("ends").state, JobState::Finished);
+    assert_eq!(ended(again).state, JobState::Finished);
     all(dir.path(), RECORDS);
 }
 
@@ -156,12 +168,12 @@ fn sw_05_a_drained_savepoint_restores_as_ended() {
     for _ in 0..2 {
         let mut again = job(config(dir.path(), 2), dir.path(), RECORDS, RATE);
         again.restore_from_savepoint(&savepoint);
-        assert_eq!(again.run().expect("ends").state, JobState::Finished);
+        assert_eq!(ended(again).state, JobState::Finished);
         assert_eq!(prefix(dir.path()), before, "nothing more is read, nothing is lost");
     }
     let mut resumed = job(config(dir.path(), 2), dir.path(), RECORDS, RATE);
     resumed.resume(true);
-    assert!(resumed.run().expect("has ended").already_ended);
+    assert!(ended(resumed).already_ended);
 }
 
 #[test]
@@ -195,7 +207,7 @@ fn sw_07_a_job_part_of_which_has_finished_is_stopped_and_restored() {
     assert!(count("big") < RECORDS as usize);
     let mut again = make(RATE);
     again.restore_from_savepoint(savepoint);
-    again.run().expect("ends");
+    ended(again);
     assert_eq!((count("small"), count("big")), (20, RECORDS as usize));
 }
 
@@ -218,7 +230,7 @@ fn sw_08_a_stop_that_meets_the_natural_end_completes_or_fails_cleanly() {
             Some(savepoint) => again.restore_from_savepoint(savepoint),
             None => again.resume(true),
         };
-        again.run().expect("ends");
+        ended(again);
         all(dir.path(), records);
     }
 }
@@ -258,7 +270,7 @@ fn going_back_takes_back_what_was_committed_since() {
     prefix(dir.path());
     let mut resumed = job(many, dir.path(), RECORDS, RATE);
     resumed.resume(true);
-    resumed.run().expect("ends");
+    ended(resumed);
     all(dir.path(), RECORDS);
 }
 
@@ -297,7 +309,7 @@ fn what_a_crash_has_left_is_removed_at_the_next_start() {
     fs::write(store.join("shared").join("s-900-0"), "half").expect("writes");
     let mut again = job(config(dir.path(), 2), dir.path(), RECORDS, RATE);
     again.resume(true);
-    again.run().expect("ends");
+    ended(again);
     assert!(!store.join("chk-900").exists() && !store.join("shared").join("s-900-0").exists());
     all(dir.path(), RECORDS);
 }
