@@ -184,8 +184,6 @@ fn list(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
         other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             other.to_string()
         }
-    let text = |row: &Value, key: &str| {
-        row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned)
     };
     let line = |out: &mut dyn Write, cells: [&str; 6]| {
         let [id, kind, triggered, files, bytes, rest] = cells;

@@ -235,6 +235,10 @@ impl Task {
         self.serve_periodic(cx)?;
         let firing = self.proceed(cx)?;
         let mut wake = self.deadline().min(firing.wake);
+        if self.waits_for_consumers() {
+            // A consumer that reads events wakes nobody.
+            wake = wake.min(cx.now + CONSUMERS_POLL);
+        }
         if firing.has_progress {
             self.is_flushed = false;
             return Ok(Progress::Busy);
@@ -263,19 +267,6 @@ impl Task {
                 if !self.is_firing() {
                     self.flush_once()?;
                 }
-        let mut wake = self.deadline();
-        if self.waits_for_consumers() {
-            // A consumer that reads events wakes nobody.
-            wake = wake.min(cx.now + CONSUMERS_POLL);
-        }
-        if self.read_one(cx, &mut wake)? {
-            self.is_flushed = false;
-            busy = true;
-        } else if !self.is_flushed {
-            self.is_flushed = true;
-            self.signal_all(&mut Signal::EmitWatermark)?;
-            if !self.has_pending(cx)? {
-                self.signal_all(&mut Signal::Flush)?;
             }
         }
         Ok(if busy || self.is_firing() { Progress::Busy } else { Progress::Idle(wake) })

@@ -215,8 +215,6 @@ fn sw_07_a_job_part_of_which_has_finished_is_stopped_and_restored() {
 fn sw_08_a_stop_that_meets_the_natural_end_completes_or_fails_cleanly() {
     for records in [10, 200, 1_000, 3_000] {
         let dir = tempfile::tempdir().expect("a directory");
-        let handle =
-            job(config(dir.path(), 2), dir.path(), records, 1_000_000).spawn().expect("starts");
         let handle = started(job(config(dir.path(), 2), dir.path(), records, 1_000_000));
         let outcome = handle.stop_with_savepoint(dir.path().join("saved"), false);
         handle.join().expect("ends");
