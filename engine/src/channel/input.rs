@@ -116,6 +116,12 @@ impl InputChannel {
         self.consumer.is_none()
     }
 
+    /// Whether entries that were in flight when the restored checkpoint was taken are left to be read.
+    pub(crate) fn has_recovered(&self) -> bool {
+        !self.recovered.is_empty()
+            || self.reading.as_ref().is_some_and(|reading| reading.position.is_none())
+    }
+
     /// Looks for new entries. To be called before [`poll_priority`](Self::poll_priority): every priority entry that belongs before
     /// what is seen here is seen there.
     #[inline]

@@ -110,6 +110,9 @@ pub struct Task {
     pub(super) is_leaving: bool,
     pub(super) is_done: bool,
     pub(super) has_sources_only: bool,
+    /// Whether some channel has recovered entries left. They are older than all that the lanes bring, also to other channels: after a
+    /// change of parallelism a key's next records may come from another producer.
+    pub(super) is_recovering: bool,
     next_watermark: Timestamp,
     next_flush: Timestamp,
     next_latency: Timestamp,
@@ -138,6 +141,7 @@ impl Task {
             ended_inputs: options.ended_inputs.iter().map(|input| *input as usize).collect(),
             operators_finished: options.operators_finished,
         });
+        let is_recovering = inputs.iter().any(TaskInput::has_recovered);
         let mut heads = heads;
         let paces = heads.iter_mut().map(|head| Pace::new(head.driven().batch_max())).collect();
         Self {
@@ -158,6 +162,7 @@ impl Task {
             is_leaving: false,
             is_done: false,
             has_sources_only,
+            is_recovering,
             next_watermark: Timestamp::ZERO,
             next_flush: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,

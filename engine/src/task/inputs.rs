@@ -34,6 +34,22 @@ impl TaskInput {
         }
     }
 
+    /// Whether no record can come from it any more.
+    pub(super) fn is_data_ended(&self) -> bool {
+        match self {
+            Self::Source { is_ended, .. } => *is_ended,
+            Self::Channel { channel, .. } => channel.is_data_ended,
+        }
+    }
+
+    /// Whether it has recovered entries left.
+    pub(super) fn has_recovered(&self) -> bool {
+        match self {
+            Self::Source { .. } => false,
+            Self::Channel { channel, .. } => channel.has_recovered(),
+        }
+    }
+
     /// Whether nothing at all comes from it any more.
     pub(super) fn is_ended(&self) -> bool {
         match self {

@@ -39,6 +39,10 @@ impl Task {
         wake: &mut Timestamp,
     ) -> Result<ReadOutcome> {
         let mut outcome = ReadOutcome::Empty;
+    ) -> Result<bool> {
+        if self.is_recovering {
+            self.is_recovering = self.inputs.iter().any(TaskInput::has_recovered);
+        }
         for turn in 0..self.inputs.len() {
             let index = (self.next_input + turn) % self.inputs.len();
             match self.read_input(index, cx, wake)? {
@@ -74,6 +78,9 @@ impl Task {
             TaskInput::Channel { channel, .. } => {
                 if channel.is_blocked || channel.is_ended {
                     return Ok(ReadOutcome::Empty);
+                let waits = self.is_recovering && !channel.has_recovered();
+                if channel.is_blocked || channel.is_ended || waits {
+                    return Ok(false);
                 }
                 // Asked before anything is taken: a full output leaves the buffer in its channel.
                 match self.heads[head].driven().ready(cx.now) {
