@@ -42,6 +42,11 @@ impl Capture {
         from.0..to.0
     }
 
+    /// Up to where the channel has been captured.
+    pub fn captured_to(&self) -> Position {
+        self.captured_to
+    }
+
     /// Whether the end is known.
     pub fn has_end(&self) -> bool {
         self.until.is_some()

@@ -193,7 +193,15 @@ impl Task {
             return Ok(());
         };
         let before = captured.bytes;
-        let range = capture.extend(channel.loaded());
+        // A barrier that is forced aligned stands in band, unannounced: nothing behind it is captured.
+        let loaded = channel.loaded();
+        if !capture.has_end()
+            && let Some(position) =
+                channel.barrier_in_band(capture.captured_to().0, loaded.0, checkpoint)
+        {
+            capture.until(position);
+        }
+        let range = capture.extend(loaded);
         if !range.is_empty() {
             channel.capture(range.start, range.end, captured);
         }
