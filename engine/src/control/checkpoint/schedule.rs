@@ -33,7 +33,8 @@ impl Schedule {
         let range = interval.saturating_sub(self.min_pause).as_nanos() + 1;
         let extra = u64::try_from(u128::from(self.random) % range).unwrap_or(u64::MAX);
         let delay = self.min_pause.saturating_add(Duration::from_nanos(extra));
-        self.next = Some(now.saturating_add(delay));
+        // Not at this very moment: what is due is served with the next input.
+        self.next = Some(now.saturating_add(delay.max(Duration::from_nanos(1))));
     }
 
     /// Switches it off.
