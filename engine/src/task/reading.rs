@@ -39,7 +39,6 @@ impl Task {
         wake: &mut Timestamp,
     ) -> Result<ReadOutcome> {
         let mut outcome = ReadOutcome::Empty;
-    ) -> Result<bool> {
         if self.is_recovering {
             self.is_recovering = self.inputs.iter().any(TaskInput::has_recovered);
         }
@@ -76,11 +75,9 @@ impl Task {
                 self.poll_source(index, head, cx, wake)
             }
             TaskInput::Channel { channel, .. } => {
-                if channel.is_blocked || channel.is_ended {
-                    return Ok(ReadOutcome::Empty);
                 let waits = self.is_recovering && !channel.has_recovered();
                 if channel.is_blocked || channel.is_ended || waits {
-                    return Ok(false);
+                    return Ok(ReadOutcome::Empty);
                 }
                 // Asked before anything is taken: a full output leaves the buffer in its channel.
                 match self.heads[head].driven().ready(cx.now) {
