@@ -7,6 +7,7 @@
 pub mod dice;
 pub mod plan;
 pub mod reach;
+pub mod report;
 pub mod schedule;
 pub mod sink;
 pub mod source;

@@ -16,36 +16,14 @@ use tidegate::task::Progress;
 
 use super::dice::Dice;
 use super::plan::{Ending, Plan};
-use super::reach::{Race, Reach, Seen, observer};
+use super::reach::{Race, Seen, observer};
+use super::report::Report;
 use super::world::World;
 
 /// After so many steps behind the healing a job that has not ended is taken never to end.
 const LIVENESS_STEPS: u64 = 60_000;
 /// So many processes are started at the most.
 const PROCESSES_MAX: u64 = 40;
-
-/// What became of a schedule.
-#[derive(Debug)]
-pub struct Report {
-    /// What was wrong, if anything was.
-    pub violation: Option<String>,
-    /// Steps done.
-    pub steps: u64,
-    /// The most tasks at a time.
-    pub tasks: usize,
-    /// Checkpoints completed.
-    pub checkpoints: u64,
-    /// Crashes and failures of the disk.
-    pub crashes: u64,
-    /// Failures of user code and sinks.
-    pub failures: u64,
-    /// Whether its finite sources end at different times.
-    pub ends_apart: bool,
-    /// A digest of all that happened.
-    pub digest: u64,
-    /// The races met.
-    pub reach: Reach,
-}
 
 /// How a process ended.
 enum Fate {

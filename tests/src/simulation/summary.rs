@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::reach::{Race, Reach};
-use super::schedule::{self, Report};
+use super::report::Report;
+use super::schedule;
 
 /// What came of many schedules.
 #[derive(Debug, Default)]
