@@ -120,6 +120,10 @@ impl ResultPartition {
     /// Says that the stream's watermark doesn't count, or counts again.
     pub(crate) fn idle(&mut self, is_idle: bool) {
         for sub in &mut self.lanes {
+            // A watermark that came behind would make the channel count again.
+            if let Some(watermark) = sub.pending_watermark.take() {
+                sub.lane.push_event(Event::Watermark(watermark));
+            }
             sub.lane.push_event(if is_idle { Event::Idle } else { Event::Active });
         }
     }
@@ -214,4 +218,40 @@ impl Subpartition {
 fn too_large(bytes: usize, limit: usize) -> ! {
     let message = format!("a record of {bytes} bytes is larger than record.max-bytes, {limit}");
     std::panic::resume_unwind(Box::new(Error::new(ErrorKind::Record, message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_netstack::lane::{LaneOptions, Next, Slot, channel};
+
+    use super::*;
+
+    #[test]
+    fn an_idle_stream_stays_idle_though_a_watermark_had_found_no_room() {
+        let lane = LaneOptions { events_max: 1, ..LaneOptions::default() };
+        let (producer, mut consumer) = channel::<Event>(lane);
+        let options = PartitionOptions {
+            supports_unaligned: true,
+            record_bytes_max: 1024,
+            segment_bytes: 1024,
+        };
+        let mut partition = ResultPartition::new(vec![producer], options);
+        for millis in 1..=3 {
+            partition.watermark(EpochMillis(millis));
+        }
+        partition.idle(true);
+        partition.flush();
+        let mut events = Vec::new();
+        let mut polls = 0;
+        while polls < 5 {
+            if let Next::Slot { slot: Slot::Event(event), .. } = consumer.next() {
+                events.push(event);
+            } else {
+                partition.flush();
+                polls += 1;
+            }
+        }
+        let [first, last] = [1, 3].map(|millis| Event::Watermark(EpochMillis(millis)));
+        assert_eq!(events, [first, last, Event::Idle], "the newest took the second one's place");
+    }
 }

@@ -67,7 +67,7 @@ macro_rules! result_partition {
                 Signal::LatencyMarker { emitted_at, source, .. } => {
                     self.out.latency_marker(*emitted_at, *source);
                 }
-                Signal::EmitWatermark
+                Signal::EmitWatermark { .. }
                 | Signal::Snapshot(_)
                 | Signal::Complete(_)
                 | Signal::Aborted(_, false)

@@ -34,7 +34,12 @@ pub enum Signal<'a> {
     /// No record that follows is older, except late ones.
     Watermark(EpochMillis),
     /// Generators of watermarks say what they know.
-    EmitWatermark,
+    EmitWatermark {
+        /// The time here.
+        now: Timestamp,
+        /// When they are to be asked again though no record has come; each may only put it earlier.
+        again: &'a mut Timestamp,
+    },
     /// The stream's watermark doesn't count (`true`) or counts again (`false`).
     Idle(bool),
     /// Nothing more comes for the moment: send what is buffered.

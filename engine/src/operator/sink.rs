@@ -118,7 +118,7 @@ impl<T: Data, W: Writer<T>> Op<T> for SinkOp<W> {
                 Ok(())
             }
             Signal::Watermark(_)
-            | Signal::EmitWatermark
+            | Signal::EmitWatermark { .. }
             | Signal::Idle(_)
             | Signal::Barrier(_)
             | Signal::Aborted(..)

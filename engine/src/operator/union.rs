@@ -8,6 +8,7 @@ use crate::clock::{EpochMillis, Timestamp};
 use crate::error::Result;
 use crate::record::{Data, Feed};
 use crate::sink::Readiness;
+use crate::time::least_watermark;
 
 /// The recipe of a `union`.
 #[derive(Clone, Debug)]
@@ -63,8 +64,7 @@ impl<D> Joint<D> {
     where
         D: Op<T>,
     {
-        let active = self.branches.iter().filter(|branch| !branch.is_idle);
-        let least = active.map(|branch| branch.watermark).min();
+        let least = least_watermark(self.branches.iter().map(|b| (b.watermark, b.is_idle)));
         if least.is_none() != self.is_idle {
             self.is_idle = least.is_none();
             self.end.signal(&mut Signal::Idle(self.is_idle))?;
@@ -110,7 +110,7 @@ impl<T: Data, D: Op<T>> Op<T> for Side<D> {
             }
             Signal::LatencyMarker { .. }
             | Signal::Flush
-            | Signal::EmitWatermark
+            | Signal::EmitWatermark { .. }
             | Signal::EndOfDataTaken(_)
             | Signal::Flushed(_) => joint.end.signal(signal),
             // The task sends these to all its heads in turn: the last one to come through takes it on.

@@ -114,6 +114,10 @@ pub struct Task {
     /// change of parallelism a key's next records may come from another producer.
     pub(super) is_recovering: bool,
     next_watermark: Timestamp,
+    /// When generators of watermarks want to be asked though nothing has come.
+    ask_again: Timestamp,
+    /// Whether they were asked since something last came out.
+    is_asked: bool,
     next_flush: Timestamp,
     next_latency: Timestamp,
 }
@@ -164,6 +168,8 @@ impl Task {
             has_sources_only,
             is_recovering,
             next_watermark: Timestamp::ZERO,
+            ask_again: Timestamp::MAX,
+            is_asked: true,
             next_flush: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,
         }
@@ -246,6 +252,7 @@ impl Task {
         }
         if firing.has_progress {
             self.is_flushed = false;
+            self.is_asked = false;
             return Ok(Progress::Busy);
         }
         if firing.is_blocked {
@@ -261,14 +268,16 @@ impl Task {
         match self.read_one(cx, &mut wake)? {
             ReadOutcome::Progress => {
                 self.is_flushed = false;
+                self.is_asked = false;
                 busy = true;
             }
             // `buffer.timeout` sends what waits too long.
             ReadOutcome::Blocked => wake = wake.min(self.next_flush),
             ReadOutcome::Empty => {
-                if !self.is_flushed {
-                    self.signal_all(&mut Signal::EmitWatermark)?;
+                if !self.is_asked && !self.is_firing() {
+                    self.ask_watermarks(cx.now)?;
                 }
+                wake = wake.min(self.ask_again);
                 if !self.is_firing() {
                     self.flush_once()?;
                 }
@@ -356,13 +365,13 @@ impl Task {
     /// Asks generators of watermarks and sends latency markers when it is time.
     fn serve_periodic(&mut self, cx: &StepContext<'_>) -> Result<()> {
         if self.ending.is_ended() || self.running_step.is_some() {
+            self.next_watermark = cx.now;
+            self.ask_again = Timestamp::MAX;
             return Ok(());
         }
-        if cx.now >= self.next_watermark {
+        if cx.now >= self.next_watermark.min(self.ask_again) && !self.is_firing() {
             self.next_watermark = cx.now + self.options.watermark_interval;
-            if !self.is_firing() {
-                self.signal_all(&mut Signal::EmitWatermark)?;
-            }
+            self.ask_watermarks(cx.now)?;
         }
         if cx.now >= self.next_flush {
             self.next_flush = cx.now + self.options.buffer_timeout;
@@ -384,6 +393,16 @@ impl Task {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Asks generators of watermarks, and when they want to be asked again.
+    fn ask_watermarks(&mut self, now: Timestamp) -> Result<()> {
+        self.is_asked = true;
+        self.is_flushed = false;
+        let mut again = Timestamp::MAX;
+        self.signal_all(&mut Signal::EmitWatermark { now, again: &mut again })?;
+        self.ask_again = again;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use crate::channel::input::InputChannel;
 use crate::clock::{EpochMillis, Timestamp};
+use crate::time::least_watermark;
 
 /// One input.
 #[derive(Debug)]
@@ -72,16 +73,13 @@ impl Default for GateTime {
 }
 
 impl GateTime {
-    /// The least watermark of the channels of `head` that are not idle, if there is one.
+    /// The least watermark of the channels of `head` that count, if any does.
     pub(super) fn least(inputs: &[TaskInput], head: usize) -> Option<EpochMillis> {
-        inputs
-            .iter()
-            .filter_map(|input| match input {
-                TaskInput::Channel { head: of, channel } if *of == head && !channel.is_idle => {
-                    Some(channel.watermark)
-                }
-                TaskInput::Channel { .. } | TaskInput::Source { .. } => None,
-            })
-            .min()
+        least_watermark(inputs.iter().filter_map(|input| match input {
+            TaskInput::Channel { head: of, channel } if *of == head => {
+                Some((channel.watermark, channel.is_idle))
+            }
+            TaskInput::Channel { .. } | TaskInput::Source { .. } => None,
+        }))
     }
 }

@@ -1,9 +1,11 @@
 //! Event time: where watermarks come from, and windows.
 
+mod combined;
 mod watermarks;
 mod window;
 mod window_logic;
 
+pub(crate) use combined::least_watermark;
 pub use watermarks::{AssignWatermarks, Watermarks};
 pub use window::{Window, Windows};
 pub use window_logic::{WindowAggregate, WindowLogic};

@@ -78,8 +78,9 @@ struct AssignOp<E, D> {
     greatest: i64,
     sent: EpochMillis,
     batches: u32,
-    /// When records were last seen, as far as the periodic question tells.
+    /// When it was last asked and there had been records, or no room for some.
     seen_at: Option<Timestamp>,
+    /// Whether there have been since.
     has_records: bool,
     is_idle: bool,
     down: D,
@@ -114,24 +115,45 @@ impl<E, D> AssignOp<E, D> {
         self.is_idle = is_idle;
         self.down.signal(&mut Signal::Idle(is_idle))
     }
+
+    /// Judges whether records have stopped coming, and says when to judge again.
+    fn judge<T: Data>(&mut self, now: Timestamp, again: &mut Timestamp) -> Result<()>
+    where
+        D: Op<T>,
+    {
+        let Some(after) = self.watermarks.idle_after else { return Ok(()) };
+        if std::mem::take(&mut self.has_records) || self.seen_at.is_none() {
+            self.seen_at = Some(now);
+        }
+        let seen = self.seen_at.unwrap_or(now);
+        if now.since(seen) >= after {
+            return self.set_idle::<T>(true);
+        }
+        *again = (*again).min(seen + after);
+        Ok(())
+    }
 }
 
 struct AssignFeed<'f, S, E> {
     up: S,
     time: &'f E,
     greatest: &'f mut i64,
+    has_records: &'f mut bool,
 }
 
 impl<T: Data, S: Feed<T>, E: for<'a> Fn(T::Ref<'a>) -> i64> Feed<T> for AssignFeed<'_, S, E> {
     #[inline(always)]
     fn each<G: for<'x> FnMut(T::Ref<'x>)>(self, mut g: G) {
         let mut greatest = *self.greatest;
+        let mut has_records = *self.has_records;
         let time = self.time;
         self.up.each(|record| {
             greatest = greatest.max(time(record));
+            has_records = true;
             g(record);
         });
         *self.greatest = greatest;
+        *self.has_records = has_records;
     }
 }
 
@@ -145,10 +167,15 @@ where
     #[inline(always)]
     fn batch<S: Feed<T>>(&mut self, up: S) {
         let before = self.greatest;
-        self.down.batch(AssignFeed { up, time: &self.time, greatest: &mut self.greatest });
-        self.has_records = true;
+        self.down.batch(AssignFeed {
+            up,
+            time: &self.time,
+            greatest: &mut self.greatest,
+            has_records: &mut self.has_records,
+        });
         self.batches += 1;
-        if self.batches >= BATCHES && self.greatest > before || self.is_idle {
+        // An idle one was asked when it became so: what it has seen came in this batch.
+        if self.batches >= BATCHES && self.greatest > before || self.is_idle && self.has_records {
             let sent = self.set_idle::<T>(false).and_then(|()| self.send::<T>());
             if let Err(error) = sent {
                 crate::operator::fail(error);
@@ -157,17 +184,10 @@ where
     }
 
     fn ready(&mut self, now: Timestamp) -> Readiness {
-        if let Some(after) = self.watermarks.idle_after {
-            if std::mem::take(&mut self.has_records) || self.seen_at.is_none() {
-                self.seen_at = Some(now);
-            }
-            if self.seen_at.is_some_and(|seen| now.since(seen) >= after)
-                && let Err(error) = self.set_idle::<T>(true)
-            {
-                crate::operator::fail(error);
-            }
-        }
-        self.down.ready(now)
+        let readiness = self.down.ready(now);
+        // Who is held up isn't idle.
+        self.has_records |= readiness != Readiness::Ready && !self.is_idle;
+        readiness
     }
 
     fn batch_max(&self) -> usize {
@@ -176,8 +196,9 @@ where
 
     fn signal(&mut self, signal: &mut Signal<'_>) -> Result<()> {
         match signal {
-            Signal::EmitWatermark => {
+            Signal::EmitWatermark { now, again } => {
                 self.send::<T>()?;
+                self.judge::<T>(*now, again)?;
                 self.down.signal(signal)
             }
             Signal::Watermark(watermark) => {

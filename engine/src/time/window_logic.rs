@@ -315,7 +315,7 @@ where
                     snapshot.blocks(&self.name, PartKind::Keyed, &name, blocks);
                 }
             }
-            Signal::EmitWatermark
+            Signal::EmitWatermark { .. }
             | Signal::Idle(_)
             | Signal::Flush
             | Signal::Barrier(_)

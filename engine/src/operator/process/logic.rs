@@ -163,7 +163,7 @@ where
                 self.quiesce();
             }
             Signal::QuiesceTimers | Signal::EndOfData { .. } => self.quiesce(),
-            Signal::EmitWatermark
+            Signal::EmitWatermark { .. }
             | Signal::Idle(_)
             | Signal::Flush
             | Signal::Barrier(_)
