@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::config::{Config, Mode, Origin, RestartType};
 use tidegate::runtime::RuntimeOptions;
 use tidegate::time::Watermarks;
-use tidegate::{BoxError, BoxStream, Job};
+use tidegate::{BoxStream, BoxError, Job};
 
 use super::Record;
 use super::dice::Dice;
@@ -330,15 +330,15 @@ impl Plan {
     pub fn draw(dice: &mut Dice) -> Self {
         let tick = dice.pick(&[1_000, 2_000, 5_000, 20_000]);
         let is_rescaled = dice.chance(1, 4);
-        let default = dice.pick(&[1, 2, 2, 2, 3, 4]);
+        let default = dice.pick(&[1, 1, 2, 2, 2, 3]);
         let parallelism = if is_rescaled {
-            (0..6).map(|_| dice.within(1, 4) as u32).collect()
+            (0..6).map(|_| dice.within(1, 3) as u32).collect()
         } else {
             vec![default]
         };
         let workers = (0..4).map(|_| dice.within(1, 3) as u32).collect();
         let ending = if dice.chance(1, 6) { Ending::Stopped } else { Ending::Exhausted };
-        let vertices = dice.within(1, 5);
+        let vertices = dice.pick(&[1, 1, 2, 2, 2, 3, 3, 4, 5]);
         let count = dice.within(1, vertices.min(2)) as usize;
         let mut sources = Vec::new();
         for _ in 0..count {
@@ -398,7 +398,7 @@ impl Plan {
             segment_bytes: dice.pick(&[64, 128, 256, 512]),
             latency_interval: Duration::from_nanos(tick * dice.pick(&[0, 0, 40, 200])),
             tick,
-            safety_steps: dice.within(100, 900),
+            safety_steps: dice.within(100, 700),
             ending,
             unkindness: draw_unkindness(dice),
             weights: Weights {
@@ -456,7 +456,8 @@ impl Plan {
                         zero,
                         |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
                     );
-                    with(counted.map(|(_, record)| record).boxed(), parallelism)
+                    let watch: Option<(u64,u64)> = std::env::var("WATCH").ok().map(|w| { let (a,b)=w.split_once(',').unwrap(); (a.parse().unwrap(), b.parse().unwrap())});
+                    with(counted.map(move |(_, record)| { if watch==Some((record.0,record.1)) { println!("      WATCH op {at} {record:?}"); } record}).boxed(), parallelism)
                 }
                 Op::Rebalance { from, parallelism } => {
                     with(take(from).rebalance().boxed(), parallelism)
@@ -538,10 +539,11 @@ fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
 
 fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
     let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
-    let most = dice.pick(&[3, 12, 40, 90]);
-    let ends =
-        (0..dice.within(1, 4)).map(|_| (!is_endless).then(|| dice.within(0, most))).collect();
-    SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 20, 60]) }
+    let most = dice.pick(&[3, 8, 20, 40]);
+    let ends = (0..dice.within(1, 3))
+        .map(|_| (!is_endless).then(|| dice.within(0, most)))
+        .collect();
+    SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 10, 30]) }
 }
 
 fn draw_config(dice: &mut Dice, tick: u64) -> Config {
@@ -549,7 +551,7 @@ fn draw_config(dice: &mut Dice, tick: u64) -> Config {
     let steps = |n: u64| Duration::from_nanos(tick * n);
     config.parallelism.max = dice.pick(&[4, 8, 16]);
     let checkpoint = &mut config.checkpoint;
-    checkpoint.interval = dice.pick(&[Some(40), Some(40), Some(80), Some(150), None]).map(steps);
+    checkpoint.interval = dice.pick(&[Some(20), Some(40), Some(40), Some(80), None]).map(steps);
     checkpoint.timeout = steps(dice.pick(&[150, 600, 4_000, 1_000_000_000, 1_000_000_000]));
     checkpoint.min_pause = steps(dice.pick(&[0, 0, 0, 60]));
     checkpoint.num_retained = dice.within(1, 3) as u32;

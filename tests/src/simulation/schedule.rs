@@ -21,7 +21,7 @@ use super::report::Report;
 use super::world::World;
 
 /// After so many steps behind the healing a job that has not ended is taken never to end.
-const LIVENESS_STEPS: u64 = 60_000;
+const LIVENESS_STEPS: u64 = 100_000;
 /// So many processes are started at the most.
 const PROCESSES_MAX: u64 = 40;
 

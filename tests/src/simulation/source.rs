@@ -54,6 +54,9 @@ fn parse(split: &Split) -> (u64, u64) {
     (number(0), number(8))
 }
 
+/// So many records an endless split has until it is given an end; then it has nothing to say.
+const ENDLESS_MAX: u64 = 100;
+
 /// Reads some splits of [`Numbers`] in turn.
 #[derive(Debug)]
 pub struct NumbersReader {
@@ -74,7 +77,8 @@ impl Reader for NumbersReader {
         while left > 0 && ended < self.positions.len() {
             self.turn = (self.turn + 1) % self.positions.len();
             let (split, next) = &mut self.positions[self.turn];
-            if world.end_of(*source, *split as usize).is_some_and(|end| *next >= end) {
+            let end = world.end_of(*source, *split as usize).unwrap_or(ENDLESS_MAX);
+            if *next >= end {
                 ended += 1;
                 continue;
             }

@@ -24,7 +24,7 @@ fn no_schedule_loses_or_repeats_a_record() {
         seeds: 100_000,
         threads: 2,
         most: Some(Duration::from_secs(60)),
-        violations_max: 12,
+        violations_max: 8,
     });
     println!("{}", summary.json());
     for (seed, violation) in &summary.violations {
