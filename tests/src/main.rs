@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         threads: number("--threads", threads),
         most: None,
         violations_max: number("--violations-max", 20),
+        fault: None,
     });
     println!("{}", summary.json());
     for (seed, violation) in &summary.violations {

@@ -19,6 +19,7 @@ use crate::barrier::taken::Taken;
 use crate::channel::event::{Barrier, Position};
 use crate::clock::Timestamp;
 use crate::id::{ChannelIndex, CheckpointId};
+use crate::probe::{Fault, is_broken};
 
 /// Notices of aborted checkpoints that are kept until their barriers come.
 const ABORT_MARKS_MAX: usize = 16;
@@ -287,6 +288,11 @@ impl Exact {
         if self.channel_mut(channel).is_closed() {
             return;
         }
+        if is_broken(Fault::EndNotCounted) {
+            self.channel_mut(channel).close();
+            self.open -= 1;
+            return;
+        }
         // Completing one checkpoint may start the next, whose barrier then also stands before EndOfPartition.
         while !self.channel_mut(channel).inserted.is_empty() {
             let barrier = self.channel_mut(channel).inserted.remove(0);
@@ -375,6 +381,9 @@ impl Exact {
     }
 
     fn is_obsolete(&self, n: CheckpointId) -> bool {
+        if is_broken(Fault::StaleBarrierAccepted) {
+            return false;
+        }
         Some(n) < self.current || (Some(n) == self.current && !self.is_pending())
     }
 

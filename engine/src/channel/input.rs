@@ -13,6 +13,7 @@ use super::capture::{CapturedChannel, CapturedSlot};
 use super::event::{Event, Position};
 use crate::clock::EpochMillis;
 use crate::id::CheckpointId;
+use crate::probe::{Fault, is_broken};
 
 /// The consuming end of one lane.
 #[derive(Debug)]
@@ -265,7 +266,8 @@ impl InputChannel {
         if let Some(Reading { buffer, offset, position: Some(position) }) = &self.reading
             && (from..to).contains(position)
         {
-            into.push_buffer(buffer, *offset);
+            let offset = if is_broken(Fault::HalfReadWhole) { 0 } else { *offset };
+            into.push_buffer(buffer, offset);
         }
         if let Some(consumer) = &mut self.consumer {
             consumer.peek_until(to, |position, slot| {

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::CheckpointId;
 use crate::metrics::TaskMetrics;
+use crate::probe::{Fault, is_broken};
 use crate::record::{Data, Feed};
 use crate::sink::{Committable, Readiness, Sink, Writer, WriterContext};
 use crate::state::part::{PartKind, encode_list};
@@ -30,6 +31,9 @@ impl<T: Data, K: Sink<T>> End<T> for IntoSink<K> {
             if part.kind == PartKind::Committables {
                 prepared.extend(part.list()?.into_iter().map(Committable));
             }
+        }
+        if is_broken(Fault::PreparedNotCommitted) {
+            prepared.clear();
         }
         let context = WriterContext {
             name: &self.name,
@@ -100,6 +104,9 @@ impl<T: Data, W: Writer<T>> Op<T> for SinkOp<W> {
             Signal::Snapshot(snapshot) => {
                 let checkpoint = snapshot.checkpoint();
                 self.writer.prepare(checkpoint).map(|prepared| {
+                    if is_broken(Fault::PreparedForgotten) {
+                        self.pending.clear();
+                    }
                     if !prepared.is_empty() {
                         self.pending.push((checkpoint, prepared));
                     }

@@ -19,6 +19,7 @@ use crate::clock::EpochMillis;
 use crate::control::checkpoint::restore::InFlightSource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::{Head, HeadInput};
+use crate::probe::{Fault, is_broken};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::manifest::{ChannelMeta, StateData};
 use crate::state::snapshots::SnapshotReader;
@@ -95,6 +96,9 @@ impl InFlight {
     ) -> Result<Recovered> {
         let Head::Gate { input, .. } = head else { return Ok(Recovered::default()) };
         let Some(reader) = &self.reader else { return Ok(Recovered::default()) };
+        if is_broken(Fault::InFlightNotRestored) {
+            return Ok(Recovered::default());
+        }
         let mut recovered = Recovered::default();
         for channel in self.channels.iter().filter(|channel| channel.gate == edge as u32) {
             if self.is_rescaled {
@@ -111,6 +115,9 @@ impl InFlight {
                 recovered.is_idle = channel.is_idle;
             }
             self.read(channel, reader, &**input, range, &mut recovered.slots)?;
+        }
+        if is_broken(Fault::InFlightReversed) {
+            recovered.slots.make_contiguous().reverse();
         }
         Ok(recovered)
     }
@@ -148,7 +155,7 @@ impl InFlight {
                 continue;
             }
             input.check(&frames)?;
-            if self.is_rescaled {
+            if self.is_rescaled && !is_broken(Fault::InFlightToAll) {
                 frames = input.route(&frames, range).ok_or_else(|| {
                     corrupt("records in flight on an edge without keys can't be rescaled")
                 })?;

@@ -15,6 +15,7 @@ use crate::control::checkpoint::topology::Topology;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
 use crate::id::{CheckpointId, KeyGroup, VertexId};
+use crate::probe::{Fault, is_broken};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::manifest::{
     ChannelMeta, CheckpointMeta, EdgeMeta, OperatorMeta, OperatorState, SnapshotKind, StateData,
@@ -363,6 +364,7 @@ fn deal(
     Ok(lists
         .into_iter()
         .map(|((kind, name), items)| {
+            let (index, of) = if is_broken(Fault::DealtTwice) { (0, 1) } else { (index, of) };
             let share = items.iter().skip(index as usize).step_by(of.max(1) as usize);
             let data = RestoredData::Inline(encode_list(share.map(Vec::as_slice)));
             RestoredPart { kind, name, data }

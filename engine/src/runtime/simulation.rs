@@ -10,7 +10,7 @@ pub use super::clock::virtual_clock::set_clock;
 use super::control::{Control, ControlEvent, Request};
 use super::parts::{Parts, Pieces};
 use super::snapshot_io::{IoRequest, SnapshotIo};
-use super::status::JobStatus;
+use super::status::{JobState, JobStatus};
 use super::worker::Worker;
 use crate::channel::capture::{CapturedChannel, CapturedSlot};
 use crate::clock::Timestamp;
@@ -221,6 +221,11 @@ impl Simulation {
     /// Why tasks have failed, since this was asked last.
     pub fn take_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failures)
+    }
+
+    /// Where the job is.
+    pub fn status_state(&self) -> JobState {
+        self.shared.state()
     }
 
     /// The job's status.

@@ -15,6 +15,7 @@ use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, KeyGroup};
 use crate::metrics::Counter;
+use crate::probe::{Fault, is_broken};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
 use crate::state::block_io::BlockWriter;
@@ -165,7 +166,11 @@ impl SnapshotIo {
                 return true;
             }
             IoRequest::Reserve(below) => {
-                let result = self.snapshots.reserve_ids(below);
+                let result = if is_broken(Fault::IdsNotReserved) {
+                    Ok(())
+                } else {
+                    self.snapshots.reserve_ids(below)
+                };
                 ControlEvent::Reserved { below, result }
             }
             IoRequest::Shutdown => return false,
@@ -441,7 +446,7 @@ impl SnapshotIo {
         if let Err(error) = open.writer.commit(&meta) {
             // The writer keeps the files if it is unknown whether the manifest is in place.
             let _ = open.writer.abort();
-            return Err((error, !self.snapshots.completed().contains(&checkpoint)));
+            return Err((error, !self.snapshots.is_uncertain(checkpoint)));
         }
         match self.savepoints.remove(&checkpoint) {
             // What it commits is visible from here on, so no older checkpoint of the store may be gone on from unasked.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
 use crate::id::CheckpointId;
+use crate::probe::{Fault, is_broken};
 use crate::state::directory::DirectoryStore;
 use crate::state::snapshots::{End, SnapshotReader, Snapshots, Survey};
 
@@ -100,7 +101,11 @@ pub(crate) fn begin(
                 Err(refuse(format!("going back to {to} was interrupted: give it again")))
             }
             None => {
-                let latest = survey.completed.last().copied();
+                let latest = if is_broken(Fault::OlderRestored) {
+                    survey.completed.first().copied()
+                } else {
+                    survey.completed.last().copied()
+                };
                 // Only an older one than the damaged would be left: its successor's commits may be visible.
                 if let Some((id, error)) = survey.damaged.into_iter().next_back()
                     && latest.is_none_or(|latest| id > latest)

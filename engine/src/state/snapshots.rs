@@ -163,6 +163,11 @@ impl Snapshots {
         self.shared.ledger().completed.keys().copied().collect()
     }
 
+    /// Whether it is unknown if the manifest of checkpoint `id` is in place.
+    pub fn is_uncertain(&self, id: CheckpointId) -> bool {
+        self.shared.ledger().uncertain.contains(&id)
+    }
+
     /// Opens a completed checkpoint; it is not removed while the reader lives.
     ///
     /// # Errors

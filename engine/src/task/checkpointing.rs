@@ -12,11 +12,11 @@ use super::{finish, snapshot::Output as SnapshotOutput};
 use crate::barrier::capture::Capture;
 use crate::barrier::{Input, Output};
 use crate::channel::capture::CapturedChannel;
-use crate::channel::event::Barrier;
+use crate::channel::event::{Barrier, Position};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChannelIndex, CheckpointId};
 use crate::operator::{Head, Signal};
-use crate::probe;
+use crate::probe::{self, Fault, is_broken};
 use crate::state::part::{Part as StatePart, Snapshot};
 
 /// What is being captured, and snapshots whose parts are not all there.
@@ -69,6 +69,9 @@ impl Captures {
     /// A buffer of input `index` was read to its end.
     pub(super) fn release(&mut self, index: usize, buffer: &Buffer) {
         let Some(running) = &mut self.running else { return };
+        if is_broken(Fault::BuffersKept) {
+            return;
+        }
         if let Some(Some(Capturing { captured, next_release, .. })) =
             running.channels.get_mut(index)
         {
@@ -95,7 +98,7 @@ impl Task {
     fn carry_out(&mut self, output: Output, cx: &mut StepContext<'_>) -> Result<()> {
         match output {
             Output::Block { channel } => {
-                self.inputs[channel.0 as usize].set_blocked(true);
+                self.inputs[channel.0 as usize].set_blocked(!is_broken(Fault::NotBlocked));
                 Ok(())
             }
             Output::Resume { channel } => {
@@ -108,8 +111,9 @@ impl Task {
             }
             Output::CaptureUntil { channel, position } => {
                 if let Some(capturing) = self.capturing(channel) {
+                    let short = u64::from(is_broken(Fault::CutOneShort) && position.0 > 0);
                     capturing.is_growing = true;
-                    capturing.capture.until(position);
+                    capturing.capture.until(Position(position.0 - short));
                 }
                 Ok(())
             }
@@ -130,7 +134,9 @@ impl Task {
                 self.snapshot_with(snapshot::Input::Take { barrier }, cx)?;
                 self.end_with(finish::Input::SnapshotTaken { barrier }, cx)?;
                 // An operator may have failed it at once.
-                if self.snapshots.running().all(|running| running != checkpoint) {
+                if !is_broken(Fault::SnapshotOverForgotten)
+                    && self.snapshots.running().all(|running| running != checkpoint)
+                {
                     self.end_with(finish::Input::SnapshotOver { checkpoint }, cx)?;
                 }
                 Ok(())
@@ -163,7 +169,7 @@ impl Task {
                 TaskInput::Channel { channel, .. } => Some(Capturing {
                     capture: Capture::new(channel.read_position()),
                     captured: channel.begin_capture(),
-                    is_growing: false,
+                    is_growing: is_broken(Fault::AlignedCaptured),
                     is_reached: false,
                     next_release: 0,
                 }),
@@ -195,7 +201,11 @@ impl Task {
         let before = captured.bytes;
         // A barrier that is forced aligned stands in band, unannounced: nothing behind it is captured.
         let loaded = channel.loaded();
+        if is_broken(Fault::CaptureNotExtended) && captured.bytes > 0 && !capture.has_end() {
+            return Ok(());
+        }
         if !capture.has_end()
+            && !is_broken(Fault::CapturedPastBarrier)
             && let Some(position) =
                 channel.barrier_in_band(capture.captured_to().0, loaded.0, checkpoint)
         {

@@ -55,6 +55,9 @@ impl Task {
                 self.signal_all(&mut Signal::EndOfData { drain })?;
                 self.signal_all(&mut Signal::Flush)?;
                 self.report(ReportKind::EndOfData, cx);
+                if probe::is_broken(probe::Fault::CommitAtEnd) {
+                    self.signal_all(&mut Signal::Complete(CheckpointId(u64::MAX)))?;
+                }
                 match self.captures.stop.take() {
                     Some(barrier) => self.inject(barrier, cx),
                     None => Ok(()),

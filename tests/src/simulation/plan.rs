@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::config::{Config, Mode, Origin, RestartType};
 use tidegate::runtime::RuntimeOptions;
 use tidegate::time::Watermarks;
-use tidegate::{BoxStream, BoxError, Job};
+use tidegate::{BoxError, BoxStream, Job};
 
 use super::Record;
 use super::dice::Dice;
@@ -214,7 +214,7 @@ impl Drawing<'_> {
     }
 
     fn parallelism(&mut self) -> Option<u32> {
-        self.dice.chance(1, 4).then(|| self.dice.within(1, 4) as u32)
+        self.dice.chance(1, 5).then(|| self.dice.within(1, 4) as u32)
     }
 
     fn take(&mut self) -> Open {
@@ -251,8 +251,8 @@ impl Drawing<'_> {
 
     /// A step that makes no vertex.
     fn decorate(&mut self) {
-        match self.dice.below(5) {
-            0 if self.open.len() >= 2 => {
+        match self.dice.below(7) {
+            0 | 5 | 6 if self.open.len() >= 2 => {
                 let (one, other) = (self.take(), self.take());
                 let apart = self.find(one.stage) != self.find(other.stage)
                     && !self.is_fed(one.stage, other.stage)
@@ -339,7 +339,7 @@ impl Plan {
         let workers = (0..4).map(|_| dice.within(1, 3) as u32).collect();
         let ending = if dice.chance(1, 6) { Ending::Stopped } else { Ending::Exhausted };
         let vertices = dice.pick(&[1, 1, 2, 2, 2, 3, 3, 4, 5]);
-        let count = dice.within(1, vertices.min(2)) as usize;
+        let count = if vertices > 1 && dice.chance(3, 5) { 2 } else { 1 };
         let mut sources = Vec::new();
         for _ in 0..count {
             sources.push(draw_source(dice, ending));
@@ -456,8 +456,7 @@ impl Plan {
                         zero,
                         |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
                     );
-                    let watch: Option<(u64,u64)> = std::env::var("WATCH").ok().map(|w| { let (a,b)=w.split_once(',').unwrap(); (a.parse().unwrap(), b.parse().unwrap())});
-                    with(counted.map(move |(_, record)| { if watch==Some((record.0,record.1)) { println!("      WATCH op {at} {record:?}"); } record}).boxed(), parallelism)
+                    with(counted.map(|(_, record)| record).boxed(), parallelism)
                 }
                 Op::Rebalance { from, parallelism } => {
                     with(take(from).rebalance().boxed(), parallelism)
@@ -540,9 +539,8 @@ fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
 fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
     let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
     let most = dice.pick(&[3, 8, 20, 40]);
-    let ends = (0..dice.within(1, 3))
-        .map(|_| (!is_endless).then(|| dice.within(0, most)))
-        .collect();
+    let ends =
+        (0..dice.within(1, 3)).map(|_| (!is_endless).then(|| dice.within(0, most))).collect();
     SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 10, 30]) }
 }
 

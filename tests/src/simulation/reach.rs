@@ -61,7 +61,6 @@ races! {
     AbortWhileAligning = "abort while aligning",
     AbortBeforeBarrier = "abort before any barrier",
     AbortRepairsNotice = "abort brings a lost completion",
-    DeclinedTrigger = "trigger for what is over is declined",
     HalfRead = "cut of a half-read buffer",
     WatermarkCaptured = "cut with a watermark inside",
     ManyChannelsCaptured = "cut of several channels",
@@ -84,12 +83,11 @@ races! {
     StopMeetsEnd = "stop with savepoint meets end of data",
     StopFails = "a stop's savepoint is given up",
     StopWhilePending = "stop while a checkpoint is pending",
-    Subsumed = "subsumed while a task still writes",
     Expired = "a checkpoint expires",
     Declined = "a checkpoint is declined",
     LateAck = "acknowledgement for what is over",
     ZombieAck = "acknowledgement of an earlier attempt",
-    ZombieReport = "report of an earlier attempt",
+    ReportWhileCancelling = "report while the job is being cancelled",
     FailureWhileCancelling = "a task fails while the job is being cancelled",
     CrashBeforeTold = "manifest in place, crash before control knows",
     CrashBeforeNotice = "checkpoint complete, crash before a task knows",
@@ -185,6 +183,8 @@ pub struct Seen {
     pub captured: BTreeSet<CheckpointId>,
     /// Whether the job is another size than before.
     pub is_rescaled: bool,
+    /// Whether a checkpoint has expired.
+    pub has_expired: bool,
     /// The last deployment.
     pub deployed: Option<Deployed>,
     /// A digest of what was seen.
@@ -408,7 +408,6 @@ impl Seen {
             }
             Output::Decline { checkpoint } => {
                 number = checkpoint.0;
-                met = Some(Race::DeclinedTrigger);
                 5
             }
             Output::CaptureStop { .. } | Output::CaptureAbort { .. } => {
@@ -522,15 +521,15 @@ impl Seen {
                 self.completed += 1;
                 self.pending.remove(checkpoint);
             }
-            Fact::Failed { checkpoint, reason, unacknowledged, .. } => {
+            Fact::Failed { checkpoint, reason, .. } => {
                 if let Some(checkpoint) = checkpoint {
                     self.pending.remove(checkpoint);
                 }
                 match reason {
-                    FailureReason::Subsumed if !unacknowledged.is_empty() => {
-                        self.reach.met(Race::Subsumed);
+                    FailureReason::Expired => {
+                        self.has_expired = true;
+                        self.reach.met(Race::Expired);
                     }
-                    FailureReason::Expired => self.reach.met(Race::Expired),
                     FailureReason::Declined => self.reach.met(Race::Declined),
                     _ => {}
                 }

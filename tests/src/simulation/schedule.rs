@@ -144,8 +144,9 @@ impl Schedule {
     }
 
     fn report(self, violation: Option<String>) -> Report {
-        let seen = self.seen.borrow();
+        let mut seen = self.seen.borrow_mut();
         let world = lock(&self.world);
+        seen.reach.met_if(world.repeated_commits > 0, Race::CommitRepeated);
         Report {
             violation,
             steps: self.steps,
@@ -261,6 +262,10 @@ impl Schedule {
                 if !failure.contains("injected") && !failure.contains("which was to end the job") {
                     return Fate::Wrong(format!("a task failed: {failure}"));
                 }
+            }
+            let is_patient = self.process > 0 || !self.plan.is_impatient();
+            if std::mem::take(&mut self.seen.borrow_mut().has_expired) && is_patient {
+                return Fate::Wrong(format!("a checkpoint hung: {}", self.situation(&sim)));
             }
             if self.world().violation.is_some() {
                 return Fate::Wrong(String::new());
@@ -544,7 +549,7 @@ impl Schedule {
     }
 
     fn event(&self, sim: &mut Simulation) {
-        let state = sim.deadline();
+        let is_cancelling = sim.status_state() == JobState::Restarting && sim.deadline().is_none();
         let Some(told) = sim.serve_event() else { return };
         self.tell(|| format!("control: {told:?}"));
         let is_disk = matches!(
@@ -571,11 +576,10 @@ impl Schedule {
             Told::Finalized(_, Err(false)) => seen.reach.met(Race::DiskFailsUnknown),
             Told::Discarded(_, false) => seen.reach.met(Race::DiskFailsRemove),
             Told::Reserved(false) => seen.reach.met(Race::DiskFailsReserve),
-            Told::Report(attempt, name) => {
-                let is_met = is_zombie(&seen, attempt);
-                seen.reach.met_if(is_met, Race::ZombieReport);
-                let is_cancelling = state.is_none() && name == ReportName::Failed;
-                seen.reach.met_if(is_cancelling, Race::FailureWhileCancelling);
+            Told::Report(_, name) => {
+                let is_failure = name == ReportName::Failed;
+                seen.reach.met_if(is_cancelling && is_failure, Race::FailureWhileCancelling);
+                seen.reach.met_if(is_cancelling && !is_failure, Race::ReportWhileCancelling);
             }
             Told::Finalized(_, Ok(()))
             | Told::Discarded(..)

@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tidegate::probe::{Fault, break_rule};
+
 use super::reach::{Race, Reach};
 use super::report::Report;
 use super::schedule;
@@ -123,6 +125,8 @@ pub struct Batch {
     pub most: Option<Duration>,
     /// Stops after so many violations.
     pub violations_max: u64,
+    /// A rule that the engine breaks.
+    pub fault: Option<Fault>,
 }
 
 /// Runs a batch.
@@ -137,6 +141,7 @@ pub fn run(batch: Batch) -> Summary {
             .map(|_| {
                 scope.spawn(|| {
                     quietly();
+                    break_rule(batch.fault);
                     let mut mine = Summary::default();
                     while !is_over.load(Ordering::Relaxed) {
                         let at = next.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,19 @@
-//! The simulator's run: schedules over seeds, and seeds that once found a bug.
+//! The simulator's run: schedules over seeds, faults put into the engine that it must find, and that a seed is one schedule.
 //!
-//! A failing seed is run again, and told step by step, with `SEED=… cargo test -p tidegate-tests --test simulation`.
+//! A failing seed is run again, and told step by step, with `SEED=… cargo test -p tidegate-tests --test simulation -- --exact
+//! --nocapture no_schedule_loses_or_repeats_a_record`.
 
 use std::time::Duration;
 
+use tidegate::probe::Fault;
 use tidegate_tests::simulation::schedule;
 use tidegate_tests::simulation::summary::{self, Batch};
+
+/// So many schedules are run, if they are through in that time.
+const SEEDS: u64 = 100_000;
+const TIME: Duration = Duration::from_secs(60);
+/// A fault of the engine is found in so many schedules.
+const SEEDS_OF_FAULT: u64 = 10_000;
 
 fn seed_asked_for() -> Option<u64> {
     std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"))
@@ -21,10 +29,11 @@ fn no_schedule_loses_or_repeats_a_record() {
     }
     let summary = summary::run(Batch {
         first: 0,
-        seeds: 100_000,
+        seeds: SEEDS,
         threads: 2,
-        most: Some(Duration::from_secs(60)),
+        most: Some(TIME),
         violations_max: 8,
+        fault: None,
     });
     println!("{}", summary.json());
     for (seed, violation) in &summary.violations {
@@ -34,6 +43,16 @@ fn no_schedule_loses_or_repeats_a_record() {
         );
     }
     assert!(summary.violations.is_empty(), "{} seeds fail", summary.violations.len());
+    assert!(summary.median_tasks() >= 4, "median tasks: {}", summary.median_tasks());
+    assert!(summary.median_steps() >= 300, "median steps: {}", summary.median_steps());
+    let checkpoints = summary.median_checkpoints();
+    assert!(checkpoints >= 2, "median checkpoints: {checkpoints}");
+    assert!(2 * summary.with_crash >= summary.schedules, "{} with a crash", summary.with_crash);
+    assert!(5 * summary.ending_apart >= summary.schedules, "{} apart", summary.ending_apart);
+    // A slow machine runs too few to meet the rarest.
+    if summary.schedules >= SEEDS_OF_FAULT {
+        assert_eq!(summary.reach.missing(), Vec::<&str>::new(), "races that were not met");
+    }
 }
 
 #[test]
@@ -42,4 +61,30 @@ fn a_seed_is_the_same_schedule_each_time() {
         let (one, other) = (schedule::run(seed, false), schedule::run(seed, false));
         assert_eq!((one.digest, one.steps), (other.digest, other.steps), "seed {seed}");
     }
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    let mut missed = Vec::new();
+    for &fault in Fault::ALL {
+        let summary = summary::run(Batch {
+            first: 0,
+            seeds: SEEDS_OF_FAULT,
+            threads: 2,
+            most: None,
+            violations_max: 1,
+            fault: Some(fault),
+        });
+        match summary.violations.first() {
+            Some((seed, violation)) => {
+                let violation: String = violation.chars().take(120).collect();
+                println!(
+                    "{fault:?}: found after {} by seed {seed}: {violation}",
+                    summary.schedules
+                );
+            }
+            None => missed.push(fault),
+        }
+    }
+    assert_eq!(missed, [], "not found in {SEEDS_OF_FAULT} schedules each");
 }

@@ -14,6 +14,7 @@ use super::metadata::{
 use super::pending::Pending;
 use super::topology::{Topology, Vertex};
 use crate::id::{SubtaskId, VertexId};
+use crate::probe::{Fault, is_broken};
 
 /// The metadata, and what to remember once it is durable.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +77,10 @@ fn fully_finished<S>(topology: &Topology, pending: &Pending<S>) -> BTreeSet<Vert
     let mut full = BTreeSet::new();
     for vertex in topology.in_order() {
         if topology.inputs(vertex.id).all(|edge| full.contains(&edge.from))
-            && acks(vertex, pending).all(|ack| ack.operators_finished && !ack.holds_uncommitted)
+            && acks(vertex, pending).all(|ack| {
+                let holds = ack.holds_uncommitted && !is_broken(Fault::UncommittedIsFinished);
+                ack.operators_finished && !holds
+            })
         {
             full.insert(vertex.id);
         }

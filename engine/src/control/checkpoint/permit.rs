@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::message::HeldCheckpoint;
 use super::pending::Pending;
 use crate::id::{AttemptId, CheckpointId, SubtaskId};
+use crate::probe::{Fault, is_broken};
 
 /// The answer to a finish request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,11 @@ impl Permit {
             .filter(|pending| pending.awaits(task.subtask))
             .map(|pending| pending.held_for(task))
             .collect();
-        if held.is_empty() { Self::Granted } else { Self::Hold(held) }
+        if held.is_empty() || is_broken(Fault::PermitTooEarly) {
+            Self::Granted
+        } else {
+            Self::Hold(held)
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::permit;
 use super::plan::Plan;
 use super::request::{Origin, Request};
 use crate::clock::Timestamp;
+use crate::probe::{Fault, is_broken};
 
 impl<S: StateSummary> Coordinator<S> {
     /// Queues a request, or fails it.
@@ -28,7 +29,9 @@ impl<S: StateSummary> Coordinator<S> {
                 Some(FailureReason::PeriodicSchedulerShutdown)
             }
             // One behind the savepoint would say that the tasks that have left it were through.
-            Origin::Periodic | Origin::User(_) | Origin::Final if !self.stop.is_idle() => {
+            Origin::Periodic | Origin::User(_) | Origin::Final
+                if !self.stop.is_idle() && !is_broken(Fault::CheckpointBehindStop) =>
+            {
                 Some(FailureReason::CoordinatorSuspend)
             }
             Origin::Periodic | Origin::User(_) | Origin::Final | Origin::Stop(_) => None,
