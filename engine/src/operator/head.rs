@@ -99,6 +99,14 @@ pub trait HeadInput: Driven {
 }
 
 impl Head {
+    /// Whether windows or timers fire that go before anything else.
+    pub(crate) fn is_firing(&self) -> bool {
+        match self {
+            Self::Source(_) => false,
+            Self::Gate { input, .. } => input.is_firing(),
+        }
+    }
+
     pub(crate) fn driven(&mut self) -> &mut dyn Driven {
         match self {
             Self::Source(source) => &mut **source as &mut dyn Driven,

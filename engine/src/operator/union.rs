@@ -8,7 +8,7 @@ use crate::clock::{EpochMillis, Timestamp};
 use crate::error::Result;
 use crate::record::{Data, Feed};
 use crate::sink::Readiness;
-use crate::time::least_watermark;
+use crate::time::CombinedTime;
 
 /// The recipe of a `union`.
 #[derive(Clone, Debug)]
@@ -64,18 +64,17 @@ impl<D> Joint<D> {
     where
         D: Op<T>,
     {
-        let least = least_watermark(self.branches.iter().map(|b| (b.watermark, b.is_idle)));
-        if least.is_none() != self.is_idle {
-            self.is_idle = least.is_none();
-            self.end.signal(&mut Signal::Idle(self.is_idle))?;
+        let time = CombinedTime::of(self.branches.iter().map(|b| (b.watermark, b.is_idle)));
+        let becomes_idle = time.is_idle && !self.is_idle;
+        if self.is_idle && !time.is_idle {
+            self.end.signal(&mut Signal::Idle(false))?;
         }
-        match least {
-            Some(least) if least > self.watermark => {
-                self.watermark = least;
-                self.end.signal(&mut Signal::Watermark(least))
-            }
-            _ => Ok(()),
+        self.is_idle = time.is_idle;
+        if time.watermark > self.watermark {
+            self.watermark = time.watermark;
+            self.end.signal(&mut Signal::Watermark(time.watermark))?;
         }
+        if becomes_idle { self.end.signal(&mut Signal::Idle(true)) } else { Ok(()) }
     }
 }
 

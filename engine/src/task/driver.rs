@@ -259,6 +259,7 @@ impl Task {
             self.flush_once()?;
             return Ok(if busy { Progress::Busy } else { Progress::Idle(wake) });
         }
+        self.settle_gate_times()?;
         if self.advance_ending(cx)? {
             return Ok(Progress::Busy);
         }
@@ -407,10 +408,7 @@ impl Task {
     }
 
     fn is_firing(&self) -> bool {
-        self.heads.iter().any(|head| match head {
-            Head::Source(_) => false,
-            Head::Gate { input, .. } => input.is_firing(),
-        })
+        self.heads.iter().any(Head::is_firing)
     }
 
     /// Goes on with windows and timers that fire, as far as the outputs have room.

@@ -3,7 +3,7 @@
 
 use crate::channel::input::InputChannel;
 use crate::clock::{EpochMillis, Timestamp};
-use crate::time::least_watermark;
+use crate::time::CombinedTime;
 
 /// One input.
 #[derive(Debug)]
@@ -35,6 +35,14 @@ impl TaskInput {
         }
     }
 
+    /// Whether no record can come from it any more.
+    pub(super) fn is_data_ended(&self) -> bool {
+        match self {
+            Self::Source { is_ended, .. } => *is_ended,
+            Self::Channel { channel, .. } => channel.is_data_ended,
+        }
+    }
+
     /// Whether it has recovered entries left.
     pub(super) fn has_recovered(&self) -> bool {
         match self {
@@ -59,23 +67,25 @@ impl TaskInput {
     }
 }
 
-/// The watermark of a gate: the least of the channels that count.
+/// What a gate's head was told of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GateTime {
     pub(super) watermark: EpochMillis,
     pub(super) is_idle: bool,
+    /// What the watermark fires must come out before the head is told more.
+    pub(super) is_due: bool,
 }
 
 impl Default for GateTime {
     fn default() -> Self {
-        Self { watermark: EpochMillis::MIN, is_idle: false }
+        Self { watermark: EpochMillis::MIN, is_idle: false, is_due: false }
     }
 }
 
 impl GateTime {
-    /// The least watermark of the channels of `head` that count, if any does.
-    pub(super) fn least(inputs: &[TaskInput], head: usize) -> Option<EpochMillis> {
-        least_watermark(inputs.iter().filter_map(|input| match input {
+    /// What the channels of `head` make together.
+    pub(super) fn of(inputs: &[TaskInput], head: usize) -> CombinedTime {
+        CombinedTime::of(inputs.iter().filter_map(|input| match input {
             TaskInput::Channel { head: of, channel } if *of == head => {
                 Some((channel.watermark, channel.is_idle))
             }

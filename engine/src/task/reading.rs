@@ -12,7 +12,6 @@ use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
 use crate::operator::{Head, Signal};
-use crate::probe::{Fault, is_broken};
 use crate::sink::Readiness;
 use crate::source::Poll;
 
@@ -76,9 +75,7 @@ impl Task {
                 self.poll_source(index, head, cx, wake)
             }
             TaskInput::Channel { channel, .. } => {
-                let waits = self.is_recovering
-                    && !channel.has_recovered()
-                    && !is_broken(Fault::LanesBeforeRecovered);
+                let waits = self.is_recovering && !channel.has_recovered();
                 if channel.is_blocked || channel.is_ended || waits {
                     return Ok(ReadOutcome::Empty);
                 }
@@ -293,18 +290,35 @@ impl Task {
 
     /// A channel's watermark or status has changed: tells the gate's head what that makes.
     pub(super) fn gate_time(&mut self, head: usize) -> Result<()> {
-        let least = GateTime::least(&self.inputs, head);
-        let time = &mut self.gate_times[head];
-        if least.is_none() != time.is_idle {
-            time.is_idle = least.is_none();
-            self.heads[head].driven().signal(&mut Signal::Idle(least.is_none()))?;
+        let combined = GateTime::of(&self.inputs, head);
+        let told = &mut self.gate_times[head];
+        let becomes_idle = combined.is_idle && !told.is_idle;
+        if told.is_idle && !combined.is_idle {
+            told.is_idle = false;
+            self.heads[head].driven().signal(&mut Signal::Idle(false))?;
         }
-        let time = &mut self.gate_times[head];
-        if let Some(least) = least
-            && least > time.watermark
-        {
-            time.watermark = least;
-            self.heads[head].driven().signal(&mut Signal::Watermark(least))?;
+        if combined.watermark > told.watermark {
+            told.watermark = combined.watermark;
+            self.heads[head].driven().signal(&mut Signal::Watermark(combined.watermark))?;
+        }
+        if becomes_idle {
+            // Behind all that the watermark fires.
+            told.is_due = self.heads[head].is_firing();
+            if !told.is_due {
+                told.is_idle = true;
+                self.heads[head].driven().signal(&mut Signal::Idle(true))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells heads what had to wait until all that fired was out.
+    pub(super) fn settle_gate_times(&mut self) -> Result<()> {
+        for head in 0..self.heads.len() {
+            if self.gate_times[head].is_due && !self.heads[head].is_firing() {
+                self.gate_times[head].is_due = false;
+                self.gate_time(head)?;
+            }
         }
         Ok(())
     }

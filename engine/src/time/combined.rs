@@ -2,25 +2,38 @@
 
 use crate::clock::EpochMillis;
 
-/// The least watermark of the inputs that count, each given with whether it is idle; `None` if all that go on are idle.
-///
-/// An input that has come to its end, at MAX, counts only when all have: it neither holds back the others nor speaks for
-/// one that is idle and may go on.
-pub(crate) fn least_watermark(
-    inputs: impl Iterator<Item = (EpochMillis, bool)>,
-) -> Option<EpochMillis> {
-    let mut least = None;
-    let mut have_all_ended = true;
-    for (watermark, is_idle) in inputs {
-        if watermark == EpochMillis::MAX {
-            continue;
+/// What several inputs make together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CombinedTime {
+    /// How far time has come.
+    pub(crate) watermark: EpochMillis,
+    /// Whether all inputs that go on are idle.
+    pub(crate) is_idle: bool,
+}
+
+impl CombinedTime {
+    /// Of inputs, each given with its watermark and whether it is idle: the least watermark of those that are not.
+    ///
+    /// If all are idle, none holds back another: the greatest counts, whichever became idle last. An input that has come to
+    /// its end, at MAX, counts only when all have: it neither holds back the others nor speaks for one that may go on.
+    pub(crate) fn of(inputs: impl Iterator<Item = (EpochMillis, bool)>) -> Self {
+        let (mut least, mut greatest_idle) = (None, None);
+        for (watermark, is_idle) in inputs {
+            if watermark == EpochMillis::MAX {
+                continue;
+            }
+            if is_idle {
+                greatest_idle = greatest_idle.max(Some(watermark));
+            } else {
+                least = Some(least.map_or(watermark, |least: EpochMillis| least.min(watermark)));
+            }
         }
-        have_all_ended = false;
-        if !is_idle {
-            least = Some(least.map_or(watermark, |least: EpochMillis| least.min(watermark)));
+        match (least, greatest_idle) {
+            (Some(watermark), _) => Self { watermark, is_idle: false },
+            (None, Some(watermark)) => Self { watermark, is_idle: true },
+            (None, None) => Self { watermark: EpochMillis::MAX, is_idle: false },
         }
     }
-    if have_all_ended { Some(EpochMillis::MAX) } else { least }
 }
 
 #[cfg(test)]
@@ -29,14 +42,18 @@ mod tests {
 
     #[test]
     fn p17_ended_inputs_leave_the_group_and_idle_ones_dont_count() {
-        let (max, idle, active) = (EpochMillis::MAX, true, false);
-        let of = |inputs: &[(EpochMillis, bool)]| least_watermark(inputs.iter().copied());
-        let at = |millis| EpochMillis(millis);
-        assert_eq!(of(&[(at(5), active), (at(3), active)]), Some(at(3)));
-        assert_eq!(of(&[(at(5), active), (at(3), idle)]), Some(at(5)));
-        assert_eq!(of(&[(at(5), idle), (at(3), idle)]), None);
-        assert_eq!(of(&[(at(5), active), (max, active)]), Some(at(5)), "one has ended");
-        assert_eq!(of(&[(at(5), idle), (max, active)]), None, "the idle one may go on");
-        assert_eq!(of(&[(max, active), (max, idle)]), Some(max), "all have ended");
+        const MAX: i64 = i64::MAX;
+        let (idle, active) = (true, false);
+        let of = |inputs: &[(i64, bool)]| {
+            let inputs = inputs.iter().map(|&(millis, is_idle)| (EpochMillis(millis), is_idle));
+            let combined = CombinedTime::of(inputs);
+            (combined.watermark.0, combined.is_idle)
+        };
+        assert_eq!(of(&[(5, active), (3, active)]), (3, active));
+        assert_eq!(of(&[(5, active), (3, idle)]), (5, active));
+        assert_eq!(of(&[(5, idle), (3, idle)]), (5, idle), "none holds back another");
+        assert_eq!(of(&[(5, active), (MAX, active)]), (5, active), "one has ended");
+        assert_eq!(of(&[(5, idle), (MAX, active)]), (5, idle), "the idle one may go on");
+        assert_eq!(of(&[(MAX, active), (MAX, idle)]), (MAX, active), "all have ended");
     }
 }

@@ -5,7 +5,7 @@ mod watermarks;
 mod window;
 mod window_logic;
 
-pub(crate) use combined::least_watermark;
+pub(crate) use combined::CombinedTime;
 pub use watermarks::{AssignWatermarks, Watermarks};
 pub use window::{Window, Windows};
 pub use window_logic::{WindowAggregate, WindowLogic};
