@@ -13,6 +13,8 @@ mod recovery;
 mod resume;
 mod rig;
 mod savepoints;
+mod script;
 mod tidy;
 mod ui;
 mod unaligned;
+mod windows;
