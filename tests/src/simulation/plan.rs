@@ -222,8 +222,7 @@ impl Drawing<'_> {
         self.open.swap_remove(at)
     }
 
-    fn exchange(&mut self, from: Open, kind: u64) {
-        let parallelism = self.parallelism();
+    fn exchange(&mut self, from: Open, kind: u64, parallelism: Option<u32>) {
         let stage = self.stage(BTreeSet::from([from.stage]));
         let mut to = Open { stage, parallelism, stream: 0, ..from.clone() };
         let op = match kind {
@@ -249,6 +248,36 @@ impl Drawing<'_> {
         self.open.push(to);
     }
 
+    fn unite(&mut self, one: Open, other: Open) {
+        let (a, b) = (self.find(one.stage), self.find(other.stage));
+        self.root[a] = b;
+        self.ops.push(Op::Union { one: one.stream, other: other.stream });
+        let mut ways = one.ways.clone();
+        for (&source, &more) in &other.ways {
+            *ways.entry(source).or_default() += more;
+        }
+        let overlaps = one.ways.keys().any(|source| other.ways.contains_key(source));
+        let stream = self.next_stream();
+        self.open.push(Open {
+            stream,
+            ways,
+            is_counted: false,
+            was_keyed: one.was_keyed || other.was_keyed,
+            is_ordered: one.is_ordered && other.is_ordered && !overlaps,
+            ..one
+        });
+    }
+
+    /// A task that reads an edge whose barriers overtake and one where they don't.
+    fn mix(&mut self) {
+        for kind in [0, 1] {
+            let from = self.open.remove(0);
+            self.exchange(from, kind, None);
+        }
+        let (one, other) = (self.take(), self.take());
+        self.unite(one, other);
+    }
+
     /// A step that makes no vertex.
     fn decorate(&mut self) {
         match self.dice.below(7) {
@@ -264,25 +293,9 @@ impl Drawing<'_> {
                     self.open.extend([one, other]);
                     return;
                 }
-                let (a, b) = (self.find(one.stage), self.find(other.stage));
-                self.root[a] = b;
-                self.ops.push(Op::Union { one: one.stream, other: other.stream });
-                let mut ways = one.ways.clone();
-                for (&source, &more) in &other.ways {
-                    *ways.entry(source).or_default() += more;
-                }
-                let overlaps = one.ways.keys().any(|source| other.ways.contains_key(source));
-                let stream = self.next_stream();
-                self.open.push(Open {
-                    stream,
-                    ways,
-                    is_counted: false,
-                    was_keyed: one.was_keyed || other.was_keyed,
-                    is_ordered: one.is_ordered && other.is_ordered && !overlaps,
-                    ..one
-                });
+                self.unite(one, other);
             }
-            1 if self.open.len() < 4 => {
+            1 if self.open.len() < 3 => {
                 let from = self.take();
                 self.ops.push(Op::Split { from: from.stream });
                 for _ in 0..2 {
@@ -319,7 +332,7 @@ impl Drawing<'_> {
                 parallelisms,
                 is_counted: from.is_counted,
                 is_ordered: from.is_ordered,
-                is_slow: self.dice.chance(1, 4),
+                is_slow: self.dice.chance(2, 5),
             });
         }
     }
@@ -338,7 +351,7 @@ impl Plan {
         };
         let workers = (0..4).map(|_| dice.within(1, 3) as u32).collect();
         let ending = if dice.chance(1, 6) { Ending::Stopped } else { Ending::Exhausted };
-        let vertices = dice.pick(&[1, 1, 2, 2, 2, 3, 3, 4, 5]);
+        let vertices = dice.pick(&[1u64, 1, 2, 2, 2, 3, 3, 4, 5]);
         let count = if vertices > 1 && dice.chance(3, 5) { 2 } else { 1 };
         let mut sources = Vec::new();
         for _ in 0..count {
@@ -369,8 +382,12 @@ impl Plan {
                 was_keyed: false,
             });
         }
-        for _ in count as u64..=vertices {
-            for _ in 0..drawing.dice.below(3) {
+        let is_mixed = count == 2 && drawing.dice.chance(1, 3);
+        if is_mixed {
+            drawing.mix();
+        }
+        for _ in count as u64..=vertices.saturating_sub(2 * u64::from(is_mixed)) {
+            for _ in 0..drawing.dice.below(4) {
                 drawing.decorate();
             }
             let from = drawing.take();
@@ -379,7 +396,8 @@ impl Plan {
                 continue;
             }
             let kind = drawing.dice.pick(&[0, 0, 0, 0, 1, 1, 2]);
-            drawing.exchange(from, kind);
+            let parallelism = drawing.parallelism();
+            drawing.exchange(from, kind, parallelism);
         }
         drawing.finish(&parallelism);
         let (ops, sinks) = (drawing.ops, drawing.sinks);
@@ -411,10 +429,15 @@ impl Plan {
         }
     }
 
-    /// The job of process number `process`.
-    pub fn job(&self, process: usize, world: &Arc<Mutex<World>>, fail_in: &Arc<AtomicU64>) -> Job {
+    /// The job of process number `process`, in size number `size`.
+    pub fn job(
+        &self,
+        (process, size): (usize, usize),
+        world: &Arc<Mutex<World>>,
+        fail_in: &Arc<AtomicU64>,
+    ) -> Job {
         let mut config = self.config.clone();
-        let nth = |of: &[u32]| of[process.min(of.len() - 1)].to_string();
+        let nth = |of: &[u32]| of[size.min(of.len() - 1)].to_string();
         let known = "the key is in the table";
         if process > 0 {
             config.checkpoint.timeout = PATIENCE;
@@ -456,7 +479,21 @@ impl Plan {
                         zero,
                         |count: &mut Record, r| *count = (r.0, r.1, r.2, count.3 + 1),
                     );
-                    with(counted.map(|(_, record)| record).boxed(), parallelism)
+                    let watch: Option<(u64, u64)> = std::env::var("WATCH").ok().map(|w| {
+                        let (a, b) = w.split_once(',').unwrap();
+                        (a.parse().unwrap(), b.parse().unwrap())
+                    });
+                    with(
+                        counted
+                            .map(move |(_, record)| {
+                                if watch == Some((record.0, record.1)) {
+                                    println!("      WATCH op {at} {record:?}");
+                                }
+                                record
+                            })
+                            .boxed(),
+                        parallelism,
+                    )
                 }
                 Op::Rebalance { from, parallelism } => {
                     with(take(from).rebalance().boxed(), parallelism)
@@ -487,7 +524,7 @@ impl Plan {
                 }
                 Op::Sink { from, sink } => {
                     let name = format!("sink {sink}");
-                    let busy_nanos = 7 * self.tick;
+                    let busy_nanos = 12 * self.tick;
                     let world = world.clone();
                     if self.sinks[sink].is_slow {
                         take(from).sink(&name, TwoPhase::<true> { world, sink, busy_nanos });
@@ -538,10 +575,10 @@ fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
 
 fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
     let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
-    let most = dice.pick(&[3, 8, 20, 40]);
+    let most = dice.pick(&[3, 12, 30, 60]);
     let ends =
         (0..dice.within(1, 3)).map(|_| (!is_endless).then(|| dice.within(0, most))).collect();
-    SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 5, 10, 30]) }
+    SourcePlan { ends, burst: dice.within(1, 6), pause: dice.pick(&[1, 3, 8, 20]) }
 }
 
 fn draw_config(dice: &mut Dice, tick: u64) -> Config {
@@ -554,15 +591,15 @@ fn draw_config(dice: &mut Dice, tick: u64) -> Config {
     checkpoint.min_pause = steps(dice.pick(&[0, 0, 0, 60]));
     checkpoint.num_retained = dice.within(1, 3) as u32;
     checkpoint.drain_hold = dice.chance(1, 2);
-    checkpoint.unaligned_any_edge = dice.chance(1, 2);
+    checkpoint.unaligned_any_edge = dice.chance(1, 3);
     checkpoint.tolerable_failed = dice.pick(&[None, None, None, Some(2)]);
     match dice.below(20) {
-        0..=6 => {
+        0..=4 => {
             checkpoint.unaligned_enabled = false;
             checkpoint.max_concurrent = dice.pick(&[1, 1, 2, 3]);
         }
-        7..=12 => checkpoint.aligned_timeout = Duration::ZERO,
-        13..=18 => checkpoint.aligned_timeout = steps(dice.pick(&[3, 10, 40, 120])),
+        5..=11 => checkpoint.aligned_timeout = Duration::ZERO,
+        12..=18 => checkpoint.aligned_timeout = steps(dice.pick(&[3, 10, 40, 120])),
         _ => {
             checkpoint.mode = Mode::AtLeastOnce;
             checkpoint.unaligned_enabled = false;

@@ -16,14 +16,36 @@ use tidegate::task::Progress;
 
 use super::dice::Dice;
 use super::plan::{Ending, Plan};
-use super::reach::{Race, Seen, observer};
-use super::report::Report;
+use super::reach::{Race, Reach, Seen, observer};
 use super::world::World;
 
 /// After so many steps behind the healing a job that has not ended is taken never to end.
 const LIVENESS_STEPS: u64 = 100_000;
 /// So many processes are started at the most.
 const PROCESSES_MAX: u64 = 40;
+
+/// What became of a schedule.
+#[derive(Debug)]
+pub struct Report {
+    /// What was wrong, if anything was.
+    pub violation: Option<String>,
+    /// Steps done.
+    pub steps: u64,
+    /// The most tasks at a time.
+    pub tasks: usize,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Crashes and failures of the disk.
+    pub crashes: u64,
+    /// Failures of user code and sinks.
+    pub failures: u64,
+    /// Whether its finite sources end at different times.
+    pub ends_apart: bool,
+    /// A digest of all that happened.
+    pub digest: u64,
+    /// The races met.
+    pub reach: Reach,
+}
 
 /// How a process ended.
 enum Fate {
@@ -53,6 +75,10 @@ struct Schedule {
     failures: u64,
     /// Faults of this process's disk.
     faults: u64,
+    /// Which of the plan's sizes the job has.
+    size: usize,
+    /// Whether another size was refused.
+    is_refused: bool,
     has_stopped: bool,
     is_stopping: bool,
     digest: u64,
@@ -87,6 +113,8 @@ pub fn run(seed: u64, is_told: bool) -> Report {
         crashes: 0,
         failures: 0,
         faults: 0,
+        size: 0,
+        is_refused: false,
         has_stopped: false,
         is_stopping: false,
         digest: 0xCBF2_9CE4_8422_2325,
@@ -185,7 +213,7 @@ impl Schedule {
         }
         let again = self
             .plan
-            .job(self.process as usize, &self.world, &self.fail_in)
+            .job((self.process as usize, self.size), &self.world, &self.fail_in)
             .simulate(Arc::new(self.store.clone()), |options| self.plan.tune(options));
         match again {
             Ok(None) => self.met(Race::EndedAgain),
@@ -197,11 +225,13 @@ impl Schedule {
 
     fn process(&mut self) -> Fate {
         self.world().process = self.process;
-        let before = self.process.saturating_sub(1) as usize;
+        let before = self.size;
+        if !self.is_refused {
+            self.size = self.process as usize;
+        }
         let last = self.plan.parallelism.len() - 1;
         let nth = |at: usize| self.plan.parallelism[at.min(last)];
-        self.seen.borrow_mut().is_rescaled =
-            self.process > 0 && nth(before) != nth(self.process as usize);
+        self.seen.borrow_mut().is_rescaled = self.process > 0 && nth(before) != nth(self.size);
         self.is_stopping = false;
         if self.healed_at.is_some() && self.plan.ending == Ending::Stopped && !self.has_stopped {
             // The stop has failed; the job goes on to its end.
@@ -210,7 +240,7 @@ impl Schedule {
         }
         self.tell(|| format!("process {} starts", self.process));
         let plan = &self.plan;
-        let job = plan.job(self.process as usize, &self.world, &self.fail_in);
+        let job = plan.job((self.process as usize, self.size), &self.world, &self.fail_in);
         let sim = match job.simulate(Arc::new(self.store.clone()), |options| plan.tune(options)) {
             Ok(Some(sim)) => sim,
             Ok(None) => return Fate::Ended,
@@ -226,7 +256,12 @@ impl Schedule {
                 return Fate::Wrong(format!("the job does not start: {error}"));
             }
         };
-        self.drive(sim)
+        let fate = self.drive(sim);
+        if self.is_refused {
+            // Records in flight on an edge without keys: the job goes on in the size it had.
+            self.size = before;
+        }
+        fate
     }
 
     /// Steps one process to its end.
@@ -283,7 +318,7 @@ impl Schedule {
         }
     }
 
-    fn ended(&self, sim: &Simulation, outcome: tidegate::Result<()>) -> Fate {
+    fn ended(&mut self, sim: &Simulation, outcome: tidegate::Result<()>) -> Fate {
         let state = sim.status().state;
         self.tell(|| format!("the job is over: {state:?} {outcome:?}"));
         match outcome {
@@ -294,6 +329,13 @@ impl Schedule {
                 Fate::Gone
             }
             Err(error) => match error.kind() {
+                tidegate::ErrorKind::Checkpoint
+                    if error.to_string().contains("the parallelism at both ends") =>
+                {
+                    self.met(Race::RescaleRefused);
+                    self.is_refused = true;
+                    Fate::Gone
+                }
                 tidegate::ErrorKind::Internal | tidegate::ErrorKind::Config => {
                     Fate::Wrong(format!("the job failed: {error}"))
                 }
@@ -534,7 +576,7 @@ impl Schedule {
         matches!(progress, Progress::Idle(_))
     }
 
-    fn request(&self, sim: &mut Simulation) {
+    fn request(&mut self, sim: &mut Simulation) {
         let Some(asked) = sim.serve_request() else { return };
         self.tell(|| format!("io: {asked:?}"));
         if let Asked::Store(_, checkpoint, captured) = asked {
@@ -548,7 +590,7 @@ impl Schedule {
         }
     }
 
-    fn event(&self, sim: &mut Simulation) {
+    fn event(&mut self, sim: &mut Simulation) {
         let is_cancelling = sim.status_state() == JobState::Restarting && sim.deadline().is_none();
         let Some(told) = sim.serve_event() else { return };
         self.tell(|| format!("control: {told:?}"));

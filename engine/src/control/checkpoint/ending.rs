@@ -7,6 +7,7 @@ use super::coordinator::{Coordinator, Ending, discard_states};
 use super::failure::{FailureOrigin, FailureReason};
 use super::message::{Ack, Fact, Outcome, Output, Outputs};
 use super::metadata::StateSummary;
+use super::options::SnapshotKind;
 use super::pending::Pending;
 use super::request::Origin;
 use super::tasks::TaskState;
@@ -36,7 +37,7 @@ impl<S: StateSummary> Coordinator<S> {
             let released = pending.acks.values().filter(|ack| ack.operators_finished);
             self.last.completed(id, released.map(|ack| ack.task.subtask));
             self.subsume(now, id, kind.is_savepoint(), out);
-            let told = self.alive(&pending.plan.to_wait);
+            let told = self.alive(&pending.plan.to_wait, kind);
             out.extend(told.map(|task| Output::NotifyComplete { task, checkpoint: id }));
         }
         match pending.request.origin {
@@ -89,7 +90,7 @@ impl<S: StateSummary> Coordinator<S> {
             reason,
             unacknowledged: pending.unacknowledged(),
         }));
-        for task in self.alive(&pending.plan.to_wait).collect::<Vec<_>>() {
+        for task in self.alive(&pending.plan.to_wait, kind).collect::<Vec<_>>() {
             out.push(Output::NotifyAborted { task, checkpoint: id, latest: self.latest });
         }
         let Pending { acks, coordinator_states, request, .. } = pending;
@@ -154,10 +155,15 @@ impl<S: StateSummary> Coordinator<S> {
         }
     }
 
-    /// Those of `tasks` that are current and have not left. A task with a permit may still wait for the end of a savepoint.
-    fn alive(&self, tasks: &[AttemptId]) -> impl Iterator<Item = AttemptId> {
-        tasks.iter().copied().filter(|&task| {
-            self.tasks.is_current(task) && self.tasks.get(task.subtask).state != TaskState::Finished
+    /// Those of `tasks` that are current and have not finished. A task with a permit may still wait for the end of a savepoint
+    /// that stops the job.
+    fn alive(&self, tasks: &[AttemptId], kind: SnapshotKind) -> impl Iterator<Item = AttemptId> {
+        let is_stop = matches!(kind, SnapshotKind::StopSavepoint { .. });
+        tasks.iter().copied().filter(move |&id| {
+            let task = self.tasks.get(id.subtask);
+            let is_there =
+                if is_stop { task.state != TaskState::Finished } else { !task.is_finished() };
+            self.tasks.is_current(id) && is_there
         })
     }
 

@@ -121,7 +121,6 @@ fn k16_a_finished_task_is_sent_nothing() {
     rig.checkpoint();
     rig.ack(1, task(0, 0));
     rig.finish(task(0, 0));
-    rig.state(task(0, 0), TaskState::Finished);
     let out = rig.complete(1);
     assert_eq!(completions(&out), [(1, task(1, 0))]);
     rig.checkpoint();
