@@ -35,14 +35,6 @@ impl TaskInput {
         }
     }
 
-    /// Whether no record can come from it any more.
-    pub(super) fn is_data_ended(&self) -> bool {
-        match self {
-            Self::Source { is_ended, .. } => *is_ended,
-            Self::Channel { channel, .. } => channel.is_data_ended,
-        }
-    }
-
     /// Whether it has recovered entries left.
     pub(super) fn has_recovered(&self) -> bool {
         match self {

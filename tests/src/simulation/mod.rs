@@ -5,6 +5,7 @@
 //! heals everything and wants the job to end. What the sinks have committed to the [`world::World`] is the oracle.
 
 pub mod dice;
+mod drawing;
 pub mod plan;
 pub mod reach;
 pub mod report;
