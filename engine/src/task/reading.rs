@@ -12,6 +12,7 @@ use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
 use crate::operator::{Head, Signal};
+use crate::probe::{Fault, is_broken};
 use crate::sink::Readiness;
 use crate::source::Poll;
 
@@ -75,7 +76,9 @@ impl Task {
                 self.poll_source(index, head, cx, wake)
             }
             TaskInput::Channel { channel, .. } => {
-                let waits = self.is_recovering && !channel.has_recovered();
+                let waits = self.is_recovering
+                    && !channel.has_recovered()
+                    && !is_broken(Fault::LanesBeforeRecovered);
                 if channel.is_blocked || channel.is_ended || waits {
                     return Ok(ReadOutcome::Empty);
                 }
