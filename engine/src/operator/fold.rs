@@ -6,10 +6,9 @@ use std::rc::Rc;
 use super::keyed::{KeyedLogic, Logic};
 use super::{Build, Op, Signal, Stage};
 use crate::error::Result;
-use crate::record::key_group::KeyGroupRange;
 use crate::record::{AsData, Data, Key};
-use crate::state::part::{PartKind, TableMoment, WriteBlocks};
-use crate::state::{Part, Table, TableOptions, TableSnapshot, Value};
+use crate::state::part::PartKind;
+use crate::state::{Table, TableOptions, Value};
 
 /// Above this a table's lines are fetched ahead: half of a typical L2.
 const LARGE_BYTES: usize = 1 << 20;
@@ -91,34 +90,6 @@ pub(crate) fn restore_table<K: Key, V: Value>(
     Ok(())
 }
 
-/// A table's snapshot as a part that writes itself.
-pub(crate) struct TableBlocks<K: Key, V: Value>(pub(crate) TableSnapshot<K, V>);
-
-impl<K: Key, V: Value> WriteBlocks for TableBlocks<K, V> {
-    fn write(
-        self: Box<Self>,
-        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.0.write(out)
-    }
-
-    fn moment(&self) -> Option<TableMoment> {
-        Some(TableMoment { table: self.0.table(), epoch: self.0.epoch() })
-    }
-
-    fn parts_since(&self, epoch: u32) -> Vec<Part> {
-        self.0.changed_since(epoch)
-    }
-
-    fn write_since(
-        self: Box<Self>,
-        epoch: u32,
-        out: &mut dyn FnMut(Part, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.0.write_since(epoch, out)
-    }
-}
-
 /// The operator.
 #[derive(Debug)]
 pub struct Folded<K: Key, A: Value, G, H, R> {
@@ -182,7 +153,7 @@ where
 
     fn signal<D: Op<Self::Out>>(&mut self, signal: &mut Signal<'_>, down: &mut D) -> Result<()> {
         if let Signal::Snapshot(snapshot) = signal {
-            let blocks = Box::new(TableBlocks(self.table.snapshot()));
+            let blocks = Box::new(self.table.snapshot());
             snapshot.blocks(&self.name, PartKind::Keyed, STATE, blocks);
         }
         down.signal(signal)

@@ -35,8 +35,8 @@ pub use exchange::{
 };
 pub use filter::Filter;
 pub use flat_map::FlatMap;
+pub(crate) use fold::restore_table;
 pub use fold::{Fold, Folded};
-pub(crate) use fold::{TableBlocks, restore_table};
 pub use forward::Forward;
 pub use head::{Driven, Head, HeadInput, HeadSource, Taken};
 pub use inspect::Inspect;

@@ -64,15 +64,6 @@ pub(super) trait StateTable: Any + Send {
     fn bytes(&self) -> usize;
 }
 
-impl<K: Key, V: super::Value> WriteBlocks for super::TableSnapshot<K, V> {
-    fn write(
-        self: Box<Self>,
-        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        (*self).write(out)
-    }
-}
-
 /// All keyed state of one operator on one subtask, with keys of type `K`.
 pub struct KeyedStates<K> {
     groups: KeyGroups,

@@ -11,6 +11,7 @@ use std::fmt;
 use tidegate_netstack::segment::SPARE;
 
 use super::chunk::{Aside, Spare};
+use super::part::{TableMoment, WriteBlocks};
 use super::running::{Running, RunningGuard};
 use super::segment::{Entry, Segment, Segments};
 use super::table::{Slot, Table};
@@ -225,5 +226,30 @@ impl BlockWriter {
         }
         (self.at, self.range) = (0, NO_GROUPS);
         Ok(())
+    }
+}
+
+impl<K: Key, V: Value> WriteBlocks for TableSnapshot<K, V> {
+    fn write(
+        self: Box<Self>,
+        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        (*self).write(out)
+    }
+
+    fn moment(&self) -> Option<TableMoment> {
+        Some(TableMoment { table: self.table(), epoch: self.epoch() })
+    }
+
+    fn parts_since(&self, epoch: u32) -> Vec<Part> {
+        self.changed_since(epoch)
+    }
+
+    fn write_since(
+        self: Box<Self>,
+        epoch: u32,
+        out: &mut dyn FnMut(Part, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        (*self).write_since(epoch, out)
     }
 }

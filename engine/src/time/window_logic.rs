@@ -13,9 +13,7 @@ use super::window::{Window, Windows};
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::TaskMetrics;
-use crate::operator::{
-    Build, KeyedLogic, Logic, Op, SideOutput, Signal, Stage, TableBlocks, restore_table,
-};
+use crate::operator::{Build, KeyedLogic, Logic, Op, SideOutput, Signal, Stage, restore_table};
 use crate::record::{AsData, Data, Feed, Key};
 use crate::sink::Readiness;
 use crate::state::part::PartKind;
@@ -311,7 +309,7 @@ where
             Signal::Snapshot(snapshot) => {
                 for pane in &mut self.panes {
                     let name = pane_name(pane.end, pane.has_fired);
-                    let blocks = Box::new(TableBlocks(pane.table.snapshot()));
+                    let blocks = Box::new(pane.table.snapshot());
                     snapshot.blocks(&self.name, PartKind::Keyed, &name, blocks);
                 }
             }
