@@ -1,4 +1,4 @@
-//! `rename` is the only option, and a list is no column.
+//! `rename` is the only option.
 use tidegate::record::Data;
 use tidegate::source::csv_row::CsvRow;
 
@@ -6,11 +6,6 @@ use tidegate::source::csv_row::CsvRow;
 struct Point {
     #[csv(name = "X")]
     x: i32,
-}
-
-#[derive(Clone, Data, CsvRow)]
-struct Line {
-    points: Vec<i32>,
 }
 
 fn main() {}
