@@ -241,7 +241,12 @@ impl Task {
                 self.extend_capture(index, cx)?;
             }
         }
-        if let Some(running) = self.captures.running.take() {
+        // If an operator has failed the snapshot, nobody is left to hand the captured over: kept, its memory would be missing to the
+        // producers for ever.
+        let is_wanted = self.snapshots.running().any(|running| running == checkpoint);
+        if let Some(running) = self.captures.running.take()
+            && is_wanted
+        {
             let channels = running.channels.into_iter().flatten().map(|it| it.captured);
             self.captures.captured.insert(checkpoint, channels.collect());
         }

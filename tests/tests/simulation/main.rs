@@ -57,6 +57,12 @@ fn no_schedule_loses_or_repeats_a_record() {
     }
 }
 
+/// Three declined checkpoints had captured all of a source's buffers, and nobody gave them back.
+#[test]
+fn seed_29200_what_was_captured_for_a_declined_checkpoint_goes_home() {
+    assert_eq!(schedule::run(29200, false).violation, None);
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {
