@@ -352,7 +352,9 @@ impl Machine {
     }
 
     fn snapshot_taken(&mut self, barrier: Barrier, out: &mut Outputs) {
-        let ended = self.is_ended() || self.phase == Phase::HoldingEndOfData;
+        // One that says that all operators have finished is the last that is needed, also if they had before a restore and the
+        // end of data is still to be sent again: so the coordinator counts it.
+        let ended = self.is_ended() || self.operators_finished;
         self.awaited.snapshot_taken(barrier, ended);
         if let Phase::Leaving(_) = self.phase {
             if barrier.options.kind().is_synchronous() {

@@ -564,5 +564,6 @@ impl Seen {
     pub fn crashed(&mut self) {
         self.attempts.clear();
         self.pending.clear();
+        self.has_expired = false;
     }
 }

@@ -60,7 +60,14 @@ fn no_schedule_loses_or_repeats_a_record() {
 /// Three declined checkpoints had captured all of a source's buffers, and nobody gave them back.
 #[test]
 fn seed_29200_what_was_captured_for_a_declined_checkpoint_goes_home() {
-    assert_eq!(schedule::run(29200, false).violation, None);
+    assert_eq!(schedule::run(29_200, false).violation, None);
+}
+
+/// A task that was restored as finished and took a snapshot before it had sent the end of its data again awaited another one, which
+/// the coordinator held to be needless.
+#[test]
+fn seed_256640_a_snapshot_of_finished_operators_is_the_last_that_is_needed() {
+    assert_eq!(schedule::run(256_640, false).violation, None);
 }
 
 #[test]
