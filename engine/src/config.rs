@@ -16,7 +16,7 @@ pub use table::{
     Blocklist, Buffer, Checkpoint, Config, Emission, Idle, Net, Parallelism, Record,
     RestartStrategy, Security, TaskManager,
 };
-pub use value::{CpuList, IdleStrategy, Mode, RestartType};
+pub use value::{CpuList, IdleStrategy, Mode, RestartType, TaskManagerList, TaskManagerSpec};
 
 /// Where an option's value comes from; a later one overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

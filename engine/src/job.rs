@@ -14,7 +14,8 @@ use crate::graph::{ExecutionGraph, Graph, Plan, Stream};
 use crate::id::CheckpointId;
 use crate::operator::FromSource;
 use crate::runtime::{
-    Begin, JobState, JobStatus, Parts, Request, RuntimeOptions, SavepointStop, Shared, Wish, begin,
+    Begin, ClusterOptions, JobEndpoint, JobState, JobStatus, Parts, Request, RuntimeOptions,
+    SavepointStop, Shared, Wish, begin,
 };
 use crate::source::{Source, Split};
 use crate::state::directory::DirectoryStore;
@@ -122,12 +123,18 @@ impl Job {
     /// # Errors
     /// What is wrong with the job; nothing was started then.
     pub fn spawn(self) -> Result<JobHandle> {
-        let (options, store) = (self.runtime_options(), self.store());
+        let (options, store) = (self.runtime_options()?, self.store());
         match self.start(&options, store)? {
-            Started::Ended(shared) => Ok(JobHandle { parts: None, shared }),
+            Started::Ended(endpoint) => {
+                Ok(JobHandle { parts: None, shared: endpoint.shared().clone(), endpoint })
+            }
             Started::Ready(mut parts, parkers) => {
                 parts.spawn(parkers, &options)?;
-                Ok(JobHandle { shared: parts.shared().clone(), parts: Some(*parts) })
+                Ok(JobHandle {
+                    shared: parts.shared().clone(),
+                    endpoint: parts.endpoint(),
+                    parts: Some(*parts),
+                })
             }
         }
     }
@@ -137,9 +144,12 @@ impl Job {
     /// # Errors
     /// What is wrong with the job.
     pub fn stepper(self) -> Result<JobStepper> {
-        let (options, store) = (self.runtime_options(), self.store());
+        let (options, store) = (self.runtime_options()?, self.store());
         match self.start(&options, store)? {
-            Started::Ended(shared) => Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) }),
+            Started::Ended(endpoint) => {
+                let shared = endpoint.shared().clone();
+                Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) })
+            }
             Started::Ready(parts, _) => {
                 let shared = parts.shared().clone();
                 Ok(JobStepper { parts: Some(*parts), shared, outcome: None })
@@ -159,7 +169,7 @@ impl Job {
         store: Arc<dyn SnapshotStore>,
         tune: impl FnOnce(&mut RuntimeOptions),
     ) -> Result<Option<crate::runtime::simulation::Simulation>> {
-        let mut options = self.runtime_options();
+        let mut options = self.runtime_options()?;
         tune(&mut options);
         match self.start(&options, store)? {
             Started::Ended(_) => Ok(None),
@@ -182,9 +192,11 @@ impl Job {
     }
 
     fn workers(&self) -> usize {
-        match self.config.taskmanager.slots {
-            Some(slots) => slots.get() as usize,
-            None => topology::allowed_cpus().len().max(1),
+        let taskmanager = &self.config.taskmanager;
+        match (taskmanager.list.0.as_slice(), taskmanager.slots) {
+            ([], Some(slots)) => slots.get() as usize,
+            ([], None) => topology::allowed_cpus().len().max(1),
+            (list, _) => list.iter().map(|spec| spec.slots as usize).sum(),
         }
     }
 
@@ -224,9 +236,11 @@ impl Job {
         }
     }
 
-    fn runtime_options(&self) -> RuntimeOptions {
-        RuntimeOptions {
-            workers: self.workers(),
+    fn runtime_options(&self) -> Result<RuntimeOptions> {
+        let cluster = ClusterOptions::new(&self.config)?;
+        Ok(RuntimeOptions {
+            workers: cluster.workers(),
+            cluster,
             cores: self.config.taskmanager.cores.0.clone(),
             idle: self.config.idle.strategy,
             checkpointed: self.is_checkpointed(),
@@ -242,7 +256,7 @@ impl Job {
             latency_interval: LATENCY_INTERVAL,
             incremental: self.config.checkpoint.incremental,
             retain_on_cancel: self.config.checkpoint.retain_on_cancel,
-        }
+        })
     }
 
     fn store(&self) -> Arc<dyn SnapshotStore> {
@@ -257,9 +271,7 @@ impl Job {
         let owner = Owner { job: self.name.clone(), fingerprint: graph.fingerprint() };
         let (snapshots, survey) = Snapshots::own(store, &owner)?;
         let Some(begin) = begin(&snapshots, survey, &self.wish, &graph)? else {
-            let shared = Arc::new(Shared::default());
-            shared.already_ended();
-            return Ok(Started::Ended(shared));
+            return Ok(Started::Ended(JobEndpoint::already_ended(&self.name, &graph)));
         };
         let mut splits: BTreeMap<String, Vec<Split>> = BTreeMap::new();
         if begin == Begin::Fresh {
@@ -280,7 +292,7 @@ const LATENCY_INTERVAL: Duration = Duration::from_millis(10);
 
 enum Started {
     /// The checkpoint directory says that the job has ended.
-    Ended(Arc<Shared>),
+    Ended(JobEndpoint),
     Ready(Box<Parts>, Vec<tidegate_netstack::parker::Parker>),
 }
 
@@ -289,6 +301,7 @@ enum Started {
 pub struct JobHandle {
     parts: Option<Parts>,
     shared: Arc<Shared>,
+    endpoint: JobEndpoint,
 }
 
 impl JobHandle {
@@ -311,6 +324,11 @@ impl JobHandle {
     /// Where the job is.
     pub fn state(&self) -> JobState {
         self.shared.state()
+    }
+
+    /// The job as other threads reach it.
+    pub fn endpoint(&self) -> &JobEndpoint {
+        &self.endpoint
     }
 
     /// Takes a checkpoint and waits until it is complete.

@@ -163,6 +163,48 @@ impl Value for CpuList {
     }
 }
 
+/// A task manager as it is written down: `node1:2` has two slots on machine `node1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskManagerSpec {
+    /// The machine.
+    pub node: String,
+    /// Slots, each a worker thread.
+    pub slots: u32,
+}
+
+/// Task managers, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskManagerList(pub Vec<TaskManagerSpec>);
+
+impl Value for TaskManagerList {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "task managers like node1:2,node1:2,node2:2, or none";
+        /// Slots of one task manager; more threads than this are a slip of the pen.
+        const SLOTS_MAX: u32 = 4096;
+        if matches!(text, "" | "none") {
+            return Ok(Self::default());
+        }
+        let spec = |part: &str| {
+            let (node, slots) = part.trim().rsplit_once(':').ok_or(EXPECTED)?;
+            let slots: u32 = slots.trim().parse().map_err(|_| EXPECTED)?;
+            if node.is_empty() || !(1..=SLOTS_MAX).contains(&slots) {
+                return Err(EXPECTED);
+            }
+            Ok(TaskManagerSpec { node: node.to_owned(), slots })
+        };
+        text.split(',').map(spec).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn show(&self) -> String {
+        if self.0.is_empty() {
+            return "none".to_owned();
+        }
+        let specs: Vec<String> =
+            self.0.iter().map(|spec| format!("{}:{}", spec.node, spec.slots)).collect();
+        specs.join(",")
+    }
+}
+
 /// An option that is one of some words.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident, $expected:literal {

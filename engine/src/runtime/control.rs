@@ -17,9 +17,11 @@ use savepoint::Promise;
 pub use savepoint::SavepointStop;
 
 use super::clock::Clock;
+use super::cluster::Cluster;
 use super::deployment::{Deployment, Input as ChannelInput};
 use super::in_flight::InFlight;
 use super::parts::RuntimeOptions;
+use super::request::Request;
 use super::restarts::Restarts;
 use super::restore::{self, Handle};
 use super::snapshot_io::{IoRequest, SavepointTarget, StoredTask, wall_of};
@@ -78,21 +80,6 @@ pub(super) enum ControlEvent {
     Request(Request),
 }
 
-/// What the host asks for.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Take a checkpoint; its id or why there is none is sent.
-    Checkpoint(Sender<Result<CheckpointId>>),
-    /// Take a savepoint into a folder of its own in this one, which is sent.
-    Savepoint(PathBuf, Sender<Result<PathBuf>>),
-    /// The same as the job's end; `true`: as if the sources were exhausted.
-    StopWithSavepoint(PathBuf, bool, Sender<Result<SavepointStop>>),
-    /// Let the sources end here, with a last checkpoint, and end.
-    Stop,
-    /// End at once.
-    Cancel,
-}
-
 /// What the job is about.
 #[derive(Debug)]
 enum Phase {
@@ -134,6 +121,7 @@ pub(super) struct Control {
     topology: Topology,
     options: Arc<RuntimeOptions>,
     workers: Vec<Mailbox>,
+    cluster: Cluster,
     io: Sender<IoRequest>,
     snapshots: Snapshots,
     coordinator: Coordinator<Handle>,
@@ -247,6 +235,7 @@ impl Control {
             graph,
             topology,
             restarts: Restarts::new(options.restart_strategy.clone()),
+            cluster: Cluster::new(clock, &options.cluster)?,
             options,
             workers,
             io,
@@ -406,6 +395,16 @@ impl Control {
                     self.cancel_all(Then::Cancelled);
                 }
             },
+            #[cfg(feature = "rest")]
+            Request::Blocklist(call, promise) => {
+                let _ = promise.send(self.cluster.call(&call));
+            }
+            Request::TaskManagers(promise) => {
+                let _ = promise.send(self.cluster.status());
+            }
+            Request::BlocklistCounters(promise) => {
+                let _ = promise.send(self.cluster.figures());
+            }
         }
     }
 

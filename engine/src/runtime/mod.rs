@@ -4,12 +4,15 @@
 //! three parts can be driven by one thread ([`Parts::step`]), which is how a job is stepped by its host.
 
 mod clock;
+mod cluster;
 mod control;
 mod deployment;
+mod endpoint;
 mod idle;
 mod in_flight;
 mod incremental;
 mod parts;
+mod request;
 mod restarts;
 mod restore;
 #[cfg(feature = "simulation")]
@@ -20,9 +23,14 @@ mod starting;
 mod status;
 mod worker;
 
-pub(crate) use control::Request;
+pub use cluster::ClusterOptions;
 pub use control::SavepointStop;
+pub use endpoint::JobEndpoint;
 pub use parts::{Parts, RuntimeOptions};
+#[cfg(feature = "rest")]
+pub use request::BlocklistCall;
+pub(crate) use request::Request;
+pub use request::{BlocklistFigures, TaskManagerStatus};
 pub use starting::Begin;
 pub(crate) use starting::{Wish, begin};
 pub use status::{CHECKPOINTS_MAX, CheckpointStats, JobState, JobStatus, Shared, TaskStatus};

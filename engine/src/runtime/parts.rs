@@ -9,8 +9,11 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tidegate_netstack::parker::{Parker, parker};
 
 use super::clock::Clock;
-use super::control::{Control, ControlEvent, ControlParts, Request};
+use super::cluster::ClusterOptions;
+use super::control::{Control, ControlEvent, ControlParts};
+use super::endpoint::JobEndpoint;
 use super::idle::Ladder;
+use super::request::Request;
 use super::snapshot_io::{IoRequest, SnapshotIo};
 use super::starting::Begin;
 use super::status::Shared;
@@ -18,7 +21,7 @@ use super::worker::{Command, Mailbox, Whereabouts, Worker, WorkerParts};
 use crate::config::{IdleStrategy, RestartStrategy};
 use crate::control::checkpoint::config::CoordinatorConfig;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::ExecutionGraph;
+use crate::graph::{ExecutionGraph, Plan};
 use crate::id::WorkerIndex;
 use crate::source::Split;
 use crate::state::snapshots::Snapshots;
@@ -29,6 +32,8 @@ use crate::topology;
 pub struct RuntimeOptions {
     /// How many workers.
     pub workers: usize,
+    /// The task managers they belong to, and the control plane over those.
+    pub cluster: ClusterOptions,
     /// The CPUs they are pinned to, in turn; none: all that are allowed.
     pub cores: Vec<usize>,
     /// What a worker without work does.
@@ -71,6 +76,7 @@ pub struct Parts {
     whereabouts: Vec<Arc<Whereabouts>>,
     graph: Arc<ExecutionGraph>,
     shared: Arc<Shared>,
+    endpoint: JobEndpoint,
     run: Run,
 }
 
@@ -175,6 +181,8 @@ impl Parts {
             shared.spilled().clone(),
             is_incremental,
         );
+        let endpoint =
+            JobEndpoint::new(control_sender.clone(), shared.clone(), job, Plan::new(&graph));
         let run = Run::Ready(Box::new(Ready { control, io, requests, workers }));
         let parts = Self {
             clock,
@@ -185,6 +193,7 @@ impl Parts {
             whereabouts,
             graph,
             shared,
+            endpoint,
             run,
         };
         Ok((parts, parkers))
@@ -193,6 +202,11 @@ impl Parts {
     /// The status board.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The job as other threads reach it.
+    pub fn endpoint(&self) -> JobEndpoint {
+        self.endpoint.clone()
     }
 
     pub(crate) fn request(&self, request: Request) {

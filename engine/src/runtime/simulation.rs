@@ -7,8 +7,9 @@
 use crossbeam::channel::{Receiver, Sender};
 
 pub use super::clock::virtual_clock::set_clock;
-use super::control::{Control, ControlEvent, Request};
+use super::control::{Control, ControlEvent};
 use super::parts::{Parts, Pieces};
+use super::request::Request;
 use super::snapshot_io::{IoRequest, SnapshotIo};
 use super::status::{JobState, JobStatus};
 use super::worker::Worker;

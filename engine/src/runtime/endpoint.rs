@@ -1,0 +1,119 @@
+//! A running job as another thread reaches it: a server, or a program that embeds the engine.
+
+use std::sync::Arc;
+
+use crossbeam::channel::Sender;
+
+use super::control::ControlEvent;
+#[cfg(feature = "rest")]
+use super::request::BlocklistCall;
+use super::request::{BlocklistFigures, Request, TaskManagerStatus};
+use super::status::{JobStatus, Shared};
+#[cfg(feature = "rest")]
+use crate::control::blocklist::rest::RestResponse;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{ExecutionGraph, Plan};
+
+/// Reaches one running job from any thread. Cheap to clone; it keeps nothing running.
+#[derive(Clone)]
+pub struct JobEndpoint {
+    control: Sender<ControlEvent>,
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    plan: Arc<Plan>,
+}
+
+impl std::fmt::Debug for JobEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobEndpoint").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl JobEndpoint {
+    pub(super) fn new(
+        control: Sender<ControlEvent>,
+        shared: Arc<Shared>,
+        name: &str,
+        plan: Plan,
+    ) -> Self {
+        Self { control, shared, name: name.into(), plan: Arc::new(plan) }
+    }
+
+    /// A job that was not started, since its store says that it has ended.
+    pub(crate) fn already_ended(name: &str, graph: &ExecutionGraph) -> Self {
+        let shared = Arc::new(Shared::default());
+        shared.already_ended();
+        let (nobody, _) = crossbeam::channel::bounded(0);
+        Self::new(nobody, shared, name, Plan::new(graph))
+    }
+
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the job runs as.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The job's status at this moment.
+    pub fn status(&self) -> JobStatus {
+        self.shared.status()
+    }
+
+    /// The status that the job's threads write.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sends the control thread a request, which it drops if the job is over.
+    pub(crate) fn request(&self, request: Request) {
+        let _ = self.control.send(ControlEvent::Request(request));
+    }
+
+    /// The job's task managers, by resource id.
+    ///
+    /// # Errors
+    /// `Cancelled` if the job is over.
+    pub fn task_managers(&self) -> Result<Vec<TaskManagerStatus>> {
+        self.ask(Request::TaskManagers)
+    }
+
+    /// Answers a request of the REST interface under `/blocklist`.
+    ///
+    /// # Errors
+    /// `Cancelled` if the job is over.
+    #[cfg(feature = "rest")]
+    pub fn blocklist(&self, call: BlocklistCall) -> Result<RestResponse> {
+        self.ask(|promise| Request::Blocklist(call, promise))
+    }
+
+    /// The figures of the blocklist.
+    ///
+    /// # Errors
+    /// `Cancelled` if the job is over.
+    pub fn blocklist_figures(&self) -> Result<BlocklistFigures> {
+        self.ask(Request::BlocklistCounters)
+    }
+
+    /// Asks the control thread and waits for the answer.
+    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Result<T> {
+        let (promise, answer) = crossbeam::channel::bounded(1);
+        self.request(request(promise));
+        loop {
+            match answer.recv_timeout(LOOK_AGAIN) {
+                Ok(answer) => return Ok(answer),
+                Err(crossbeam::channel::RecvTimeoutError::Timeout)
+                    if !self.shared.state().is_over() => {}
+                Err(_) => {
+                    let over = || Error::new(ErrorKind::Cancelled, "the job is over");
+                    return answer.try_recv().map_err(|_| over());
+                }
+            }
+        }
+    }
+}
+
+/// How often a waiting call looks whether the job is over.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
