@@ -58,8 +58,8 @@ pub enum EvacuationInput {
     CheckpointCompleted,
     /// The checkpoint asked for failed or was declined.
     CheckpointFailed,
-    /// A victim finished: it needs no replacement.
-    Finished(AttemptId),
+    /// A victim finished, or is restarted for another reason: it needs no replacement.
+    Left(AttemptId),
     /// A victim failed by itself.
     Failed(AttemptId),
     /// Time passes.
@@ -141,7 +141,7 @@ impl Evacuation {
                     *checkpoint = Checkpoint::Done;
                 }
             }
-            EvacuationInput::Finished(attempt) => self.forget(attempt),
+            EvacuationInput::Left(attempt) => self.forget(attempt),
             EvacuationInput::Failed(attempt) => {
                 if self.victims().contains(&attempt) {
                     // Its region restarts anyway; the others move with it.
@@ -165,6 +165,16 @@ impl Evacuation {
         match &self.phase {
             Phase::Preparing { until, is_alarmed: false, .. } => Some(*until),
             Phase::Preparing { .. } | Phase::Idle => None,
+        }
+    }
+
+    /// The items that demand it.
+    pub fn items(&self) -> BTreeSet<ItemKey> {
+        match &self.phase {
+            Phase::Idle => BTreeSet::new(),
+            Phase::Preparing { demands, .. } => {
+                demands.iter().map(|(item, _)| item.clone()).collect()
+            }
         }
     }
 
@@ -381,10 +391,10 @@ mod tests {
 
     #[test]
     fn a_finished_victim_withdraws_its_replacement() {
-        let inputs = vec![(0, demand("n1", &[0, 1])), (1, EvacuationInput::Finished(victim(0)))];
+        let inputs = vec![(0, demand("n1", &[0, 1])), (1, EvacuationInput::Left(victim(0)))];
         let (mut machine, mut out) = run(EvacuationConfig::default(), inputs);
         assert_eq!(out.last(), Some(&EvacuationOutput::ExtraSlots(1)));
-        machine.handle(at(2), EvacuationInput::Finished(victim(1)), &mut out);
+        machine.handle(at(2), EvacuationInput::Left(victim(1)), &mut out);
         assert!(moves(&out).is_empty() && machine.deadline().is_none());
     }
 

@@ -92,6 +92,12 @@ impl Executions {
         self.0.get(&id.subtask).filter(|execution| execution.attempt == id.attempt)
     }
 
+    /// Whether a subtask's current attempt runs, and was not told to stop.
+    pub fn is_running(&self, subtask: SubtaskId) -> bool {
+        let state = self.0.get(&subtask).map(|execution| &execution.state);
+        matches!(state, Some(ExecutionState::Running(_)))
+    }
+
     /// The identity of a subtask's current attempt.
     pub fn id(&self, subtask: SubtaskId) -> AttemptId {
         let attempt = self.0.get(&subtask).map_or(Attempt(0), |execution| execution.attempt);

@@ -20,7 +20,6 @@ struct SlotPoolContext<'a> {
     pool_out: Vec<SlotPoolOutput>,
     out: &'a mut Vec<JobMasterOutput>,
     demanded: Vec<ItemKey>,
-    withdrawn: Vec<ItemKey>,
 }
 
 impl BlocklistContext for SlotPoolContext<'_> {
@@ -37,9 +36,8 @@ impl BlocklistContext for SlotPoolContext<'_> {
         }
     }
 
-    fn unblocklist_resources(&mut self, removed: &[BlocklistedItem]) {
-        self.withdrawn.extend(removed.iter().map(|item| item.key.clone()));
-    }
+    /// Slots that may be used again are offered again; evacuations look at the items themselves.
+    fn unblocklist_resources(&mut self, _removed: &[BlocklistedItem]) {}
 }
 
 impl BlocklistOutbox<ResourceManagerPeer> for SlotPoolContext<'_> {
@@ -70,13 +68,16 @@ impl JobMaster {
             pool_out: Vec::new(),
             out,
             demanded: Vec::new(),
-            withdrawn: Vec::new(),
         };
         let result = act(&mut self.blocklist, &mut context);
-        let SlotPoolContext { pool_out, demanded, withdrawn, .. } = context;
+        let SlotPoolContext { pool_out, demanded, .. } = context;
         self.apply_pool(now, pool_out, out);
-        for item in withdrawn {
-            self.evacuate(now, EvacuationInput::Withdrawn { item }, out);
+        for item in self.evacuation.items() {
+            // Gone, or weaker: the removal of one order may leave another's behind.
+            let held = self.blocklist.item(&item);
+            if held.is_none_or(|held| held.action != BlocklistAction::MarkAndEvacuate) {
+                self.evacuate(now, EvacuationInput::Withdrawn { item }, out);
+            }
         }
         for item in demanded {
             let task_managers = covered(&self.pool, &item).into_iter().collect();

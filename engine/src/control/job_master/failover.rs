@@ -84,14 +84,12 @@ impl JobMaster {
         out: &mut Vec<JobMasterOutput>,
     ) {
         let restart = self.regions.tasks_to_restart(failed.iter().copied(), |_| false);
-        let mut is_aborted = false;
+        if !restart.is_empty() {
+            out.push(JobMasterOutput::AbortCheckpoints(restart.clone()));
+        }
         for subtask in restart {
             let id = self.executions.id(subtask);
             let Some(execution) = self.executions.get_mut(subtask) else { continue };
-            if !is_aborted {
-                is_aborted = true;
-                out.push(JobMasterOutput::AbortCheckpoints);
-            }
             match &execution.state {
                 ExecutionState::Running(place) => {
                     let place = place.clone();
@@ -140,7 +138,9 @@ impl JobMaster {
         let Some(location) = self.task_managers.remove(id) else { return };
         self.heartbeats.unwatch(&JobMasterPeer::TaskManager(id.clone()));
         let lost = self.executions.on(&BTreeSet::from([id.clone()]));
-        let first = lost.keys().next().copied();
+        // What was told to stop has no failure of its own.
+        let mut lost = lost.into_keys();
+        let first = lost.find(|lost| self.executions.is_running(lost.subtask));
         self.task_managers.insert(id.clone(), location);
         if let Some(first) = first {
             self.fail(now, first, cause.clone(), Vec::new(), None, out);

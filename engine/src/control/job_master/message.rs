@@ -114,8 +114,9 @@ pub enum JobMasterOutput {
     },
     /// A task manager has no slot of this job left and may be disconnected.
     NoSlotsLeft(ResourceId),
-    /// Abort the checkpoints under way.
-    AbortCheckpoints,
+    /// These tasks are going to be restarted, finished ones included: abort the checkpoints under way. What of them is
+    /// deployed again, a later [`Restore`](Self::Restore) says.
+    AbortCheckpoints(BTreeSet<SubtaskId>),
     /// Take a checkpoint as soon as possible.
     TriggerCheckpoint,
     /// Stop an attempt.
@@ -125,7 +126,8 @@ pub enum JobMasterOutput {
         /// Where it runs.
         task_manager: ResourceId,
     },
-    /// Restore these attempts from the latest completed checkpoint; they are deployed by what follows.
+    /// Restore these attempts from the latest completed checkpoint; they are deployed by what follows. Of the tasks told
+    /// by [`AbortCheckpoints`](Self::AbortCheckpoints), those that are missing here have finished in it.
     Restore(BTreeSet<AttemptId>),
     /// Run an attempt.
     Deploy {

@@ -10,6 +10,8 @@ mod message;
 mod slots;
 
 #[cfg(test)]
+mod regressions;
+#[cfg(test)]
 mod scenarios;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +133,9 @@ impl JobMaster {
                 });
             }
             JobMasterInput::TaskManagerRegistered(location) => {
+                // Who registers again has given up what it did under its former registration.
+                let again = Cause::new("TaskManagerLost", "it registered again");
+                self.lose_task_manager(now, &location.resource_id, &again, out);
                 self.pool.register_task_manager(&location);
                 self.blocklist.register_task_manager(&location);
                 let id = location.resource_id.clone();
@@ -181,8 +186,10 @@ impl JobMaster {
         if self.is_over {
             return None;
         }
-        let backoff = Some(self.backoff_until)
-            .filter(|until| *until > Timestamp::ZERO && !self.executions.waiting().is_empty());
+        // While something has yet to stop, the end of the wait alone starts nothing.
+        let is_next =
+            !self.executions.waiting().is_empty() && self.executions.canceling().is_empty();
+        let backoff = Some(self.backoff_until).filter(|until| *until > Timestamp::ZERO && is_next);
         let request = self.waiting_since.map(|since| since + self.config.slot_request_timeout);
         let all = [
             self.blocklist.deadline(),
@@ -257,11 +264,8 @@ impl JobMaster {
             }
             TaskReport::Finished => {
                 self.vacate(now, id.subtask, ExecutionState::Finished, None, out);
-                self.evacuate(now, EvacuationInput::Finished(id), out);
-                if self.executions.are_finished() {
-                    self.is_over = true;
-                    out.push(JobMasterOutput::JobFinished);
-                }
+                self.evacuate(now, EvacuationInput::Left(id), out);
+                self.finish_if_done(out);
             }
         }
     }
@@ -304,6 +308,13 @@ impl JobMaster {
             nodes: nodes.len(),
             task_managers: self.task_managers.len(),
             blocklisted_nodes: 0,
+        }
+    }
+
+    fn finish_if_done(&mut self, out: &mut Vec<JobMasterOutput>) {
+        if self.executions.are_finished() {
+            self.is_over = true;
+            out.push(JobMasterOutput::JobFinished);
         }
     }
 

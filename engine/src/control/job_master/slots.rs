@@ -134,6 +134,10 @@ impl JobMaster {
             return;
         }
         self.backoff_until = Timestamp::ZERO;
+        let waiting = self.leave_out_finished(waiting, out);
+        if waiting.is_empty() {
+            return;
+        }
         self.waiting_since.get_or_insert(now.mono);
         let Some(slots) = self.choose(&waiting) else { return };
         let ids = waiting.iter().map(|subtask| self.executions.id(*subtask)).collect();
@@ -155,6 +159,34 @@ impl JobMaster {
         self.waiting_since = None;
     }
 
+    /// Takes out what has finished in the checkpoint that everybody restarts from: one that completed after the failure,
+    /// or before the report of the end arrived. Returns who is left.
+    fn leave_out_finished(
+        &mut self,
+        mut waiting: BTreeSet<SubtaskId>,
+        out: &mut Vec<JobMasterOutput>,
+    ) -> BTreeSet<SubtaskId> {
+        let before = waiting.len();
+        waiting.retain(|subtask| !self.finished_in_checkpoint.contains(subtask));
+        if waiting.len() == before {
+            return waiting;
+        }
+        for subtask in &self.finished_in_checkpoint {
+            if let Some(execution) = self.executions.get_mut(*subtask)
+                && execution.state == ExecutionState::Waiting
+            {
+                execution.state = ExecutionState::Finished;
+            }
+        }
+        self.update_requirements(out);
+        if waiting.is_empty() {
+            self.waiting_since = None;
+            out.push(JobMasterOutput::Restore(BTreeSet::new()));
+            self.finish_if_done(out);
+        }
+        waiting
+    }
+
     /// Why the job does not get its slots, naming what is blocklisted.
     pub(super) fn no_resources(&self) -> Cause {
         let blocked: Vec<String> =
@@ -167,8 +199,14 @@ impl JobMaster {
         Cause::new("NoResourceAvailable", &message)
     }
 
-    /// Tells the evacuation how many slots are held beyond need.
+    /// Tells the evacuation who has left by another way, and how many slots are held beyond need.
     pub(super) fn note_replacements(&mut self, now: Moment, out: &mut Vec<JobMasterOutput>) {
+        for victim in self.evacuation.victims() {
+            let stays = self.executions.current(victim).is_some();
+            if !stays || self.place(victim.subtask).is_none() {
+                self.evacuate(now, EvacuationInput::Left(victim), out);
+            }
+        }
         let free = self.pool.free_slots().count() as u32;
         let waiting: BTreeSet<u32> =
             self.executions.waiting().into_iter().map(|subtask| subtask.index).collect();

@@ -262,7 +262,8 @@ impl SlotManager {
 
     /// When [`SlotManager::release_idle`] is due for task managers that are not blocklisted.
     pub fn deadline(&self) -> Option<Timestamp> {
-        let idle = self.task_managers.values().filter_map(|registered| registered.idle_since);
+        let quiet = self.task_managers.values().filter(|registered| registered.is_quiet);
+        let idle = quiet.filter_map(|registered| registered.idle_since);
         idle.map(|since| since + self.config.idle_timeout).min().filter(|_| self.config.can_request)
     }
 

@@ -233,3 +233,32 @@ fn a_task_manager_frees_what_its_job_master_does_not_know() {
     slots.tick(Timestamp::from_millis(10_000), &mut out);
     assert_eq!(out, [TaskSlotsOutput::Freed { index: 1, allocation: AllocationId(2) }]);
 }
+
+/// A job master gave a slot up while a second offer of it was under way, took it again, and sent tasks to a slot that nobody had.
+#[test]
+fn a_slot_that_is_accepted_after_it_was_freed_is_told_to_be_gone() {
+    let (mut slots, mut out) = (TaskSlots::new(1, profile(), Duration::from_secs(10)), Vec::new());
+    let (job, slot) = (JobId(1), AllocationId(1));
+    assert!(slots.grant(Timestamp::ZERO, 0, job, slot, &mut out));
+    slots.free(slot, &mut out);
+    out.clear();
+    slots.answered(job, &[slot], &[slot], &mut out);
+    assert_eq!(out, [TaskSlotsOutput::Gone(job, slot)]);
+    out.clear();
+    slots.answered(job, &[slot], &[], &mut out);
+    assert_eq!(out, [], "neither has it");
+}
+
+/// A task manager with unsent buffers is not ended, but its idle timeout stayed the next deadline for ever: the control thread span.
+#[test]
+fn a_task_manager_that_still_sends_has_no_deadline() {
+    let (mut manager, mut out) = (manager(true), Vec::new());
+    manager.register_task_manager(Timestamp::ZERO, &rid("tm1"), profile(), &free_slots(1));
+    assert!(manager.deadline().is_some());
+    manager.slot_report(Timestamp::ZERO, &rid("tm1"), &free_slots(1), false);
+    assert_eq!(manager.deadline(), None);
+    manager.slot_report(Timestamp::ZERO, &rid("tm1"), &free_slots(1), true);
+    let due = manager.deadline().expect("it is quiet and idle");
+    manager.release_idle(due, &blocked(&[]), &mut out);
+    assert_eq!(out.len(), 1);
+}

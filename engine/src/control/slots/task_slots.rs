@@ -48,6 +48,8 @@ pub struct SlotStatus {
 pub enum TaskSlotsOutput {
     /// Offer these slots to a job master.
     Offer(JobId, Vec<SlotOffer>),
+    /// Tell a job master that a slot it accepted is not its own any more.
+    Gone(JobId, AllocationId),
     /// Tell the resource manager that a slot is free again.
     Freed {
         /// Which slot.
@@ -91,7 +93,8 @@ impl TaskSlots {
         true
     }
 
-    /// A job master answered an offer: what it did not accept is freed.
+    /// A job master answered an offer: what it did not accept is freed. It may have accepted what was freed since the offer,
+    /// even by itself: then it is told, or it would send tasks to a slot that nobody keeps for it.
     pub fn answered(
         &mut self,
         job: JobId,
@@ -100,8 +103,14 @@ impl TaskSlots {
         out: &mut Vec<TaskSlotsOutput>,
     ) {
         for allocation in offered {
-            let Some(index) = self.find(*allocation) else { continue };
-            if accepted.contains(allocation) {
+            let is_accepted = accepted.contains(allocation);
+            let Some(index) = self.find(*allocation) else {
+                if is_accepted {
+                    out.push(TaskSlotsOutput::Gone(job, *allocation));
+                }
+                continue;
+            };
+            if is_accepted {
                 self.slots[index] = TaskSlotState::Active { job, allocation: *allocation };
             } else {
                 self.free(*allocation, out);
