@@ -13,7 +13,7 @@ mod table;
 mod value;
 
 pub use table::{
-    Blocklist, Buffer, Checkpoint, Config, Emission, Idle, Net, Parallelism, Record,
+    Blocklist, Buffer, Checkpoint, Config, Emission, Idle, Net, Parallelism, Record, Rest,
     RestartStrategy, Security, TaskManager,
 };
 pub use value::{CpuList, IdleStrategy, Mode, RestartType, TaskManagerList, TaskManagerSpec};

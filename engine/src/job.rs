@@ -13,6 +13,8 @@ use crate::graph::logical::execution_graph;
 use crate::graph::{ExecutionGraph, Graph, Plan, Stream};
 use crate::id::CheckpointId;
 use crate::operator::FromSource;
+#[cfg(feature = "rest")]
+use crate::rest::{RestOptions, RestServer};
 use crate::runtime::{
     Begin, ClusterOptions, JobEndpoint, JobState, JobStatus, Parts, Request, RuntimeOptions,
     SavepointStop, Shared, Wish, begin,
@@ -124,19 +126,27 @@ impl Job {
     /// What is wrong with the job; nothing was started then.
     pub fn spawn(self) -> Result<JobHandle> {
         let (options, store) = (self.runtime_options()?, self.store());
-        match self.start(&options, store)? {
-            Started::Ended(endpoint) => {
-                Ok(JobHandle { parts: None, shared: endpoint.shared().clone(), endpoint })
-            }
+        #[cfg(feature = "rest")]
+        let config = self.config.clone();
+        let (parts, endpoint) = match self.start(&options, store)? {
+            Started::Ended(endpoint) => (None, endpoint),
             Started::Ready(mut parts, parkers) => {
                 parts.spawn(parkers, &options)?;
-                Ok(JobHandle {
-                    shared: parts.shared().clone(),
-                    endpoint: parts.endpoint(),
-                    parts: Some(*parts),
-                })
+                let endpoint = parts.endpoint();
+                (Some(*parts), endpoint)
             }
-        }
+        };
+        let shared = endpoint.shared().clone();
+        let handle = JobHandle {
+            parts,
+            shared,
+            endpoint,
+            #[cfg(feature = "rest")]
+            config,
+            #[cfg(feature = "rest")]
+            served: None,
+        };
+        handle.served()
     }
 
     /// The job to be stepped by the caller's thread: no thread is started.
@@ -145,16 +155,24 @@ impl Job {
     /// What is wrong with the job.
     pub fn stepper(self) -> Result<JobStepper> {
         let (options, store) = (self.runtime_options()?, self.store());
-        match self.start(&options, store)? {
-            Started::Ended(endpoint) => {
-                let shared = endpoint.shared().clone();
-                Ok(JobStepper { parts: None, shared, outcome: Some(Ok(())) })
-            }
+        #[cfg(feature = "rest")]
+        let config = self.config.clone();
+        let (parts, endpoint, outcome) = match self.start(&options, store)? {
+            Started::Ended(endpoint) => (None, endpoint, Some(Ok(()))),
             Started::Ready(parts, _) => {
-                let shared = parts.shared().clone();
-                Ok(JobStepper { parts: Some(*parts), shared, outcome: None })
+                let endpoint = parts.endpoint();
+                (Some(*parts), endpoint, None)
             }
-        }
+        };
+        let shared = endpoint.shared().clone();
+        Ok(JobStepper {
+            parts,
+            shared,
+            outcome,
+            endpoint,
+            #[cfg(feature = "rest")]
+            config,
+        })
     }
 
     /// The job in pieces, for the simulator; `None` if the store says that it has ended. `tune` changes options that a
@@ -206,6 +224,11 @@ impl Job {
 
     fn checked(&self) -> Result<ExecutionGraph> {
         self.config.validate().map_err(|error| Error::config(error.to_string()))?;
+        #[cfg(not(feature = "rest"))]
+        if self.config.rest.address.is_some() {
+            let text = "option 'rest.address' needs the feature `rest`";
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
         self.coordinator_config().check()?;
         let graph = self.execution_graph()?;
         for (_, check) in graph.vertices.iter().flat_map(|vertex| &vertex.checks) {
@@ -302,9 +325,44 @@ pub struct JobHandle {
     parts: Option<Parts>,
     shared: Arc<Shared>,
     endpoint: JobEndpoint,
+    #[cfg(feature = "rest")]
+    config: Config,
+    /// The server that `rest.address` asks for. It ends with the handle.
+    #[cfg(feature = "rest")]
+    served: Option<RestServer>,
 }
 
 impl JobHandle {
+    /// Serves the job where `rest.address` says.
+    #[cfg(feature = "rest")]
+    fn served(mut self) -> Result<Self> {
+        if let Some(options) = RestOptions::from_config(&self.config)? {
+            self.served = Some(self.serve(options)?);
+        }
+        Ok(self)
+    }
+
+    #[cfg(not(feature = "rest"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature `rest` it can fail")]
+    fn served(self) -> Result<Self> {
+        Ok(self)
+    }
+
+    /// Serves the job's REST interface until the server is dropped; see [`rest`](crate::rest).
+    ///
+    /// # Errors
+    /// `Config` if the options ask for what is not safe; `Io` if the address can't be listened on.
+    #[cfg(feature = "rest")]
+    pub fn serve(&self, options: RestOptions) -> Result<RestServer> {
+        RestServer::start(self.endpoint.clone(), self.config.clone(), options)
+    }
+
+    /// Where the job is served, if `rest.address` asked for it. With port 0 the system has chosen one.
+    #[cfg(feature = "rest")]
+    pub fn rest_address(&self) -> Option<std::net::SocketAddr> {
+        self.served.as_ref().map(RestServer::address)
+    }
+
     /// Waits for the job's end.
     ///
     /// # Errors
@@ -461,9 +519,27 @@ pub struct JobStepper {
     parts: Option<Parts>,
     shared: Arc<Shared>,
     outcome: Option<Result<()>>,
+    endpoint: JobEndpoint,
+    #[cfg(feature = "rest")]
+    config: Config,
 }
 
 impl JobStepper {
+    /// Serves the job's REST interface until the server is dropped. What only control knows is answered while the job is
+    /// stepped.
+    ///
+    /// # Errors
+    /// As for [`JobHandle::serve`].
+    #[cfg(feature = "rest")]
+    pub fn serve(&self, options: RestOptions) -> Result<RestServer> {
+        RestServer::start(self.endpoint.clone(), self.config.clone(), options)
+    }
+
+    /// The job as other threads reach it.
+    pub fn endpoint(&self) -> &JobEndpoint {
+        &self.endpoint
+    }
+
     /// Does a round of all tasks and of control. `true` while the job goes on.
     ///
     /// # Errors

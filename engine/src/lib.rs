@@ -20,6 +20,8 @@ pub(crate) mod pace;
 #[doc(hidden)]
 pub mod probe;
 pub mod record;
+#[cfg(feature = "rest")]
+pub mod rest;
 pub mod runtime;
 pub mod sink;
 pub mod source;

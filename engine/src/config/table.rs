@@ -180,6 +180,15 @@ table! {
         /// The authority that signed the certificates of the others, PEM.
         authority: Option<PathBuf> = None, "security.authority";
     }
+    /// The REST interface of a running job.
+    rest: Rest {
+        /// Where it is served, like `127.0.0.1:8081`; any but a loopback address needs `rest.token-file`.
+        address: Option<String> = None, "rest.address";
+        /// A file with mode 0600 that holds the token which each request must bear.
+        token_file: Option<PathBuf> = None, "rest.token-file";
+        /// Where each change leaves a line of JSON.
+        audit_file: Option<PathBuf> = None, "rest.audit-file";
+    }
     /// The blocklist (FLIP-224, configuration): machines that get no work.
     blocklist: Blocklist {
         /// Whether there is a blocklist.
