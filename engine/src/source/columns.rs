@@ -248,6 +248,17 @@ impl Splitter {
     }
 }
 
+/// Which column, from 0, goes on where `text` ends.
+#[cold]
+pub(super) fn column_behind(text: &str, delimiter: u8, quote: u8) -> usize {
+    let mut is_quoted = false;
+    let ends_a_column = |byte: u8| {
+        is_quoted ^= byte == quote;
+        byte == delimiter && !is_quoted
+    };
+    text.bytes().map(ends_a_column).filter(|ends| *ends).count()
+}
+
 /// Doubles the room.
 #[cold]
 #[inline(never)]

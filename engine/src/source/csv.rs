@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::bad_record::FieldError;
-use super::columns::{Columns, Splitter};
+use super::columns::{Columns, Splitter, column_behind};
 use super::files::{Files, LineFormat};
 use crate::error::{Error, Result};
 use crate::record::{Data, Output};
@@ -160,6 +160,11 @@ impl<R: Rows> LineFormat for Csv<R> {
         self.quoted_breaks.then(|| (self.splitter.quote(), self.splitter.delimiter()))
     }
 
+    fn field_behind(&self, text: &str) -> Option<String> {
+        let column = column_behind(text, self.splitter.delimiter(), self.splitter.quote());
+        self.names.get(column).cloned()
+    }
+
     fn check(&self) -> Result<()> {
         let delimiter = self.splitter.delimiter();
         let is_taken = delimiter == self.splitter.quote() || matches!(delimiter, b'\n' | b'\r' | 0);
@@ -264,7 +269,7 @@ mod tests {
             (b"id,name\nx,a\n", 2, Some("id")),
             (b"id,name\n99999999999999999999,a\n", 2, Some("id")),
             (b"id,name\n1,\"a\nb\"\n2,\"open\n3,c\n", 4, Some("name")),
-            (b"id,name\n1,\xFF\n", 2, None),
+            (b"id,name\n1,\xFF\n", 2, Some("name")),
             (b"id,\xFF\n", 1, None),
             (b"id,\"name\n", 1, Some("column 2")),
         ] {

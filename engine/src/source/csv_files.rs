@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 
 use super::bad_record::FieldError;
+use super::columns::column_behind;
 use super::csv_row::{self, CsvRow, RowParser};
 use super::files::{Files, LineFormat};
 use crate::error::{Error, Result};
@@ -94,6 +95,11 @@ impl<R: CsvRow> LineFormat for CsvRecords<R> {
         self.quoted_breaks.then_some((b'"', self.delimiter))
     }
 
+    fn field_behind(&self, text: &str) -> Option<String> {
+        let column = column_behind(text, self.delimiter, b'"');
+        self.parser.as_ref()?.name_of::<R>(column).map(str::to_owned)
+    }
+
     fn check(&self) -> Result<()> {
         if !self.delimiter.is_ascii() || matches!(self.delimiter, 0 | b'"' | b'\n' | b'\r') {
             return Err(Error::config("a CSV delimiter is ASCII, no quote and no line break"));
@@ -169,10 +175,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_by_line_and_field() {
         for (content, line, field) in [
-            (&b"id,name\n1,a\n2\n"[..], 3, None),
+            (&b"id,name\n1,a\n2\n"[..], 3, Some("name")),
+            (b"id,name\n1,a,b\n", 2, None),
             (b"id,name\nx,a\n", 2, Some("id")),
             (b"id,other\n1,a\n", 1, Some("name")),
-            (b"id,name\n1,\xFF\n", 2, None),
+            (b"id,name\n1,\xFF\n", 2, Some("name")),
+            (b"name,id\n\"a,\"\"b\",\xFF\n", 2, Some("id")),
+            (b"id,other,name\n1,\xFF,c\n", 2, None),
         ] {
             let (_dir, pattern) = file(content);
             let mut drive = Drive::new(&csv_files::<Pair>(pattern), 1).expect("opens");

@@ -98,9 +98,16 @@ impl RowParser {
         let (text, found) = split(line, self.delimiter, &mut self.ends, &mut self.unquoted)?;
         let (ends, column_of_field) = (self.ends.as_slice(), self.column_of_field.as_slice());
         if found != ends.len() {
-            return Err(FieldError::count(found, ends.len()));
+            return Err(FieldError::count(found, ends.len(), column_of_field, R::COLUMNS));
         }
         R::row(&Columns { text, ends, column_of_field, names: R::COLUMNS })
+    }
+
+    /// The name of column `at` of the header, if the record reads it.
+    #[cfg(feature = "csv")]
+    pub(super) fn name_of<R: CsvRow>(&self, at: usize) -> Option<&'static str> {
+        let field = self.column_of_field.iter().position(|column| *column == at)?;
+        R::COLUMNS.get(field).copied()
     }
 }
 
@@ -269,9 +276,17 @@ pub enum Problem {
 }
 
 impl FieldError {
+    /// A row that is too short lacks at least the first of the record's columns that it doesn't reach.
     #[cold]
-    fn count(found: usize, expected: usize) -> Self {
-        Self { column: None, problem: Problem::ColumnCount { found, expected } }
+    fn count(
+        found: usize,
+        expected: usize,
+        column_of_field: &[usize],
+        names: &'static [&'static str],
+    ) -> Self {
+        let missing = column_of_field.iter().zip(names).filter(|(column, _)| **column >= found);
+        let column = missing.min_by_key(|(column, _)| **column).map(|(_, name)| *name);
+        Self { column, problem: Problem::ColumnCount { found, expected } }
     }
 }
 

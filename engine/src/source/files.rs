@@ -56,6 +56,11 @@ pub trait LineFormat: Clone + Send + 'static {
         None
     }
 
+    /// The field that goes on where `text`, the beginning of a line, ends; `None` where lines have no fields.
+    fn field_behind(&self, _text: &str) -> Option<String> {
+        None
+    }
+
     /// Checks the options.
     ///
     /// # Errors
@@ -353,7 +358,10 @@ fn invalid<L: LineFormat>(
             .record(&String::from_utf8_lossy(line), out)
             .or_else(|error| bad(error, options, path, offset)),
         OnInvalidText::Bad => {
-            bad(FieldError::record("the line is not UTF-8"), options, path, offset)
+            let text = line.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            let mut error = FieldError::record("the line is not UTF-8");
+            error.field = format.field_behind(text);
+            bad(error, options, path, offset)
         }
     }
 }
