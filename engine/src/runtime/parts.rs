@@ -74,7 +74,9 @@ pub struct Parts {
     io: Sender<IoRequest>,
     mailboxes: Vec<Mailbox>,
     whereabouts: Vec<Arc<Whereabouts>>,
-    graph: Arc<ExecutionGraph>,
+    /// The vertices' names. Not the graph: sources and sinks in it may be ends of channels, and who holds the other end learns
+    /// that the job is over when they are gone.
+    names: Vec<Arc<str>>,
     shared: Arc<Shared>,
     endpoint: JobEndpoint,
     run: Run,
@@ -139,6 +141,7 @@ impl Parts {
         let clock = Clock::new();
         let (control_sender, events) = unbounded();
         let (io_sender, requests) = unbounded();
+        let names = graph.vertices.iter().map(|vertex| vertex.name.clone()).collect();
         let graph = Arc::new(graph);
         let shared = Arc::new(Shared::default());
         let mut parkers = Vec::new();
@@ -191,7 +194,7 @@ impl Parts {
             io: io_sender,
             mailboxes,
             whereabouts,
-            graph,
+            names,
             shared,
             endpoint,
             run,
@@ -218,7 +221,7 @@ impl Parts {
         let current = self.whereabouts.iter().filter_map(|place| place.current());
         current
             .map(|(vertex, index)| {
-                let name = self.graph.vertices.get(vertex as usize).map(|v| v.name.to_string());
+                let name = self.names.get(vertex as usize).map(|name| name.to_string());
                 (name.unwrap_or_default(), index)
             })
             .collect()

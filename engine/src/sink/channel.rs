@@ -1,9 +1,9 @@
 //! Records into a channel that the host program reads.
 //!
-//! At least once: what was sent since the last checkpoint is sent again after a restart. A writer never waits: it
-//! reserves a place in [`Writer::ready`] and is busy while there is none, so a slow reader is back-pressure for the job
-//! and holds up nothing else on the worker. Invariant: places reserved and records waiting are together at most the
-//! capacity, as long as writers ask before they write.
+//! At least once: what was sent since the last checkpoint is sent again after a restart. A writer never waits: it is
+//! busy while as many records wait as may, so a slow reader is back-pressure for the job and holds up nothing else on the
+//! worker. Writers that ask at the same time may find the same place free, so each subtask but one can be a record beyond
+//! the bound. They do not reserve places: one that is asked and then gets no record would keep another's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::record::Data;
 /// How soon a writer that found no place asks again: it has nobody to wake it.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// A sink that sends all records, and the end that receives them. At most `capacity` records, at least 1, wait.
+/// A sink that sends all records, and the end that receives them. No record is sent while `capacity` records, at least
+/// one, wait; subtasks that send at the same moment go beyond that by one record each.
 pub fn channel<T: Data>(capacity: usize) -> (Channel<T>, Receiver<T>) {
     let (sender, receiver) = queue::unbounded();
     let places = Arc::new(Places { taken: AtomicUsize::new(0), capacity: capacity.max(1) });
@@ -34,10 +35,13 @@ struct Places {
 }
 
 impl Places {
-    fn take(&self) -> bool {
-        let more = |taken| (taken < self.capacity).then_some(taken + 1);
-        // Only counts; the channel orders what is sent.
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    /// Only counts; the channel orders what is sent.
+    fn has_room(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) < self.capacity
+    }
+
+    fn take(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
     fn give_back(&self) {
@@ -120,7 +124,7 @@ impl<T: Data> Sink<T> for Channel<T> {
         _prepared: Vec<Committable>,
         _context: WriterContext<'_>,
     ) -> Result<Self::Writer> {
-        Ok(ChannelWriter { channel: self.clone(), has_place: false })
+        Ok(ChannelWriter { channel: self.clone() })
     }
 }
 
@@ -128,35 +132,22 @@ impl<T: Data> Sink<T> for Channel<T> {
 #[derive(Debug)]
 pub struct ChannelWriter<T> {
     channel: Channel<T>,
-    /// A place is reserved for the next record.
-    has_place: bool,
 }
 
 impl<T: Data> Writer<T> for ChannelWriter<T> {
     const MAY_BE_BUSY: bool = true;
 
     fn write(&mut self, record: T::Ref<'_>) -> Result<()> {
-        if !std::mem::take(&mut self.has_place) {
-            // Nobody asked: the bound gives way, the count stays right.
-            self.channel.places.taken.fetch_add(1, Ordering::Relaxed);
-        }
-        self.channel.sender.send(T::own(record)).map_err(|_| {
-            self.channel.places.give_back();
+        let Channel { sender, places } = &self.channel;
+        places.take();
+        sender.send(T::own(record)).map_err(|_| {
+            places.give_back();
             Error::new(ErrorKind::Cancelled, "the receiver of the job's channel was dropped")
         })
     }
 
     fn ready(&mut self, now: Timestamp) -> Readiness {
-        self.has_place = self.has_place || self.channel.places.take();
-        if self.has_place { Readiness::Ready } else { Readiness::Busy(now + RETRY) }
-    }
-}
-
-impl<T> Drop for ChannelWriter<T> {
-    fn drop(&mut self) {
-        if self.has_place {
-            self.channel.places.give_back();
-        }
+        if self.channel.places.has_room() { Readiness::Ready } else { Readiness::Busy(now + RETRY) }
     }
 }
 
@@ -176,23 +167,23 @@ mod tests {
     }
 
     #[test]
-    fn writers_share_the_places_and_are_busy_without_one() {
+    fn writers_share_the_places_are_busy_without_one_and_keep_none_that_they_do_not_use() {
         let (sink, receiver) = channel::<u64>(2);
         let (mut a, mut b) = (open(&sink, 0), open(&sink, 1));
         let now = Timestamp::from_millis(1);
-        assert_eq!(a.ready(now), Readiness::Ready);
-        assert_eq!(a.ready(now), Readiness::Ready, "still the same place");
+        for _ in 0..3 {
+            assert_eq!((a.ready(now), b.ready(now)), (Readiness::Ready, Readiness::Ready));
+        }
         a.write(1).expect("sends");
-        assert_eq!(a.ready(now), Readiness::Ready);
-        assert_eq!(b.ready(now), Readiness::Busy(now + RETRY));
+        assert_eq!(b.ready(now), Readiness::Ready, "the first one took one place only");
+        a.write(2).expect("sends");
+        let busy = Readiness::Busy(now + RETRY);
+        assert_eq!((a.ready(now), b.ready(now)), (busy, busy));
         assert_eq!(receiver.recv(), Some(1));
         assert_eq!(b.ready(now), Readiness::Ready);
-        drop(a);
-        b.write(2).expect("sends");
-        assert_eq!(b.ready(now), Readiness::Ready, "a reserved place comes back");
         b.write(3).expect("sends");
-        assert_eq!(b.ready(now), Readiness::Busy(now + RETRY));
-        drop((b, sink));
+        assert_eq!(a.ready(now), busy);
+        drop((a, b, sink));
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [2, 3]);
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
     }
