@@ -1,6 +1,7 @@
 //! The integration tests, one binary: what users see, and what must hold for the repository as a whole.
 
 mod api;
+mod bad_input;
 mod cli;
 mod derive;
 mod incremental;
@@ -14,7 +15,10 @@ mod resume;
 mod rig;
 mod savepoints;
 mod script;
+mod serde;
+mod sinks;
 mod tidy;
 mod ui;
 mod unaligned;
 mod windows;
+mod workers;

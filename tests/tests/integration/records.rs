@@ -165,3 +165,56 @@ fn an_emission_beyond_its_limit_fails_the_task() {
     assert_eq!(error.kind(), ErrorKind::Record);
     assert!(error.to_string().contains("emission.max-bytes"), "{error}");
 }
+
+/// Sends 200 records through two exchanges and into a state of their type, and compares what comes out of it.
+fn crosses<T: Data + Ord + std::fmt::Debug>(make: impl Fn(u64) -> T + Clone + Send + 'static) {
+    const N: u64 = 200;
+    let job = job("shape", 2);
+    let (sink, collected) = sink::collect::<(u64, T)>();
+    let of = make.clone();
+    job.source("all", source::generate(N, move |i| (i, of(i))))
+        .rebalance()
+        .key_by(|(i, _)| i)
+        .process_each(
+            "kept",
+            |states| states.value::<T>("last"),
+            |last, (i, record), cx, out| {
+                cx.value(last).set(record);
+                if let Some(kept) = cx.value(last).get() {
+                    out.emit_ref((i, kept));
+                }
+                Ok(())
+            },
+        )
+        .sink("out", sink);
+    job.run().expect("the job runs");
+    let expected: Vec<_> = (0..N).map(|i| (i, make(i))).collect();
+    assert_eq!(sorted(collected.take()), expected);
+}
+
+#[test]
+fn every_shape_of_a_record_crosses_exchanges_and_state_unchanged() {
+    let text = |i: u64| "é".repeat(i as usize % 40);
+    crosses(|i| i as u8);
+    crosses(|i| -(i as i64));
+    crosses(|i| i.is_multiple_of(3));
+    crosses(|i| char::from_u32(0x1F300 + i as u32).unwrap_or('?'));
+    crosses(|_| ());
+    crosses(text);
+    crosses(move |i| Bytes::from(text(i)));
+    crosses(|i| i.is_multiple_of(2).then_some(i as u16));
+    crosses(move |i| i.is_multiple_of(2).then(|| text(i)));
+    crosses(|i| (0..i % 9).map(|n| n as i32 - 4).collect::<Vec<i32>>());
+    crosses(|i| vec![Point(i as i32, 1); i as usize % 5]);
+    crosses(|i| vec![(i, 1u8)]);
+    crosses(move |i| (text(i),));
+    crosses(move |i| (i, text(i)));
+    crosses(move |i| (text(i), i as u8, text(i + 1)));
+    crosses(move |i| (i as u8, text(i), i as u16, Some(text(i))));
+    crosses(move |i| (1u8, 2u16, text(i), i, ()));
+    crosses(move |i| (1u8, 2u16, text(i), i, true, 'x'));
+    crosses(move |i| (text(i), text(i), text(i), i, true, 'x', -1i8));
+    crosses(move |i| ((text(i), 1u8), text(i), vec![i; 3], i, true, 'x', -1i8, Some((i, text(i)))));
+    crosses(shape);
+    crosses(everything);
+}
