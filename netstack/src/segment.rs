@@ -419,7 +419,11 @@ fn segment_layout(capacity: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, ALIGN).ok().map(|layout| layout.pad_to_align())
 }
 
-/// The memory of all segments of a home: an anonymous mapping where there is one, else from the heap.
+/// From so many bytes on a mapping is worth its system calls.
+#[cfg(not(any(loom, miri)))]
+const MAPPED_BYTES_MIN: usize = 64 << 10;
+
+/// The memory of all segments of a home: an anonymous mapping where there is one and it is worth it, else from the heap.
 enum Slab {
     #[cfg(not(any(loom, miri)))]
     Mapped(memmap2::MmapMut),
@@ -432,7 +436,9 @@ enum Slab {
 impl Slab {
     fn new(bytes: usize) -> Self {
         #[cfg(not(any(loom, miri)))]
-        if let Some(mapping) = map(bytes) {
+        if bytes >= MAPPED_BYTES_MIN
+            && let Some(mapping) = map(bytes)
+        {
             return Self::Mapped(mapping);
         }
         let layout = Layout::from_size_align(bytes, ALIGN).expect("a pool fits into memory");

@@ -179,17 +179,21 @@ impl<K: Key, V: Value> fmt::Debug for TableSnapshot<K, V> {
 
 /// Collects entries to blocks.
 struct BlockWriter {
+    /// Zeros behind `at`; grows to a block's most bytes, so that a small table costs no more than it has.
     bytes: Vec<u8>,
     at: usize,
     range: KeyGroupRange,
     groups: KeyGroups,
 }
 
+/// Room for a block's first entries.
+const FIRST_BYTES: usize = 8 << 10;
+
 const NO_GROUPS: KeyGroupRange = KeyGroupRange { first: u32::MAX, end: 0 };
 
 impl BlockWriter {
     fn new(groups: KeyGroups) -> Self {
-        Self { bytes: vec![0; BLOCK_BYTES_MAX + SPARE], at: 0, range: NO_GROUPS, groups }
+        Self { bytes: vec![0; FIRST_BYTES + SPARE], at: 0, range: NO_GROUPS, groups }
     }
 
     #[inline(always)]
@@ -202,10 +206,7 @@ impl BlockWriter {
     ) -> Result<()> {
         let n = frame_len::<K>(key) + frame_len::<W>(value);
         if self.bytes.len() < self.at + n + SPARE {
-            self.flush(out)?;
-            if self.bytes.len() < n + SPARE {
-                self.bytes.resize(n + SPARE, 0);
-            }
+            self.make_room(n, out)?;
         }
         let key_bytes = put::<K>(&mut self.bytes, self.at, key).expect("there is room for both");
         let value_at = self.at + key_bytes;
@@ -213,6 +214,23 @@ impl BlockWriter {
         let group = self.groups.of(hash).0;
         self.range.first = self.range.first.min(group);
         self.range.end = self.range.end.max(group + 1);
+        Ok(())
+    }
+
+    #[cold]
+    fn make_room(
+        &mut self,
+        bytes: usize,
+        out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if self.at + bytes > BLOCK_BYTES_MAX {
+            self.flush(out)?;
+        }
+        let wanted = self.at + bytes;
+        if self.bytes.len() < wanted + SPARE {
+            let doubled = (2 * self.bytes.len()).min(BLOCK_BYTES_MAX);
+            self.bytes.resize(wanted.max(doubled) + SPARE, 0);
+        }
         Ok(())
     }
 
