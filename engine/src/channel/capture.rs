@@ -5,6 +5,11 @@ use tidegate_netstack::buffer::Buffer;
 use super::event::Event;
 use crate::clock::EpochMillis;
 
+/// How many restores an entry in flight has been through. Of two entries in one task's channels the one with more of them was sent
+/// before the other, by whatever producers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Restores(pub u32);
+
 /// One captured entry.
 #[derive(Clone, Debug)]
 pub enum CapturedSlot {
@@ -34,8 +39,8 @@ pub struct CapturedChannel {
     pub is_idle: bool,
     /// Bytes of records.
     pub bytes: u64,
-    /// The entries in order.
-    pub slots: Vec<CapturedSlot>,
+    /// The entries in order; those with more restores come first.
+    pub slots: Vec<(Restores, CapturedSlot)>,
 }
 
 impl CapturedChannel {
@@ -55,15 +60,16 @@ impl CapturedChannel {
     /// it kept, a producer whose barrier is awaited might never come to that barrier for want of memory. `from` is where to
     /// look, the answer where to look next.
     pub(crate) fn release(&mut self, buffer: &Buffer, from: usize) -> usize {
-        let at = self.slots.iter().skip(from).position(|slot| match slot {
+        let at = self.slots.iter().skip(from).position(|(_, slot)| match slot {
             CapturedSlot::Buffer { buffer: captured, .. } => {
                 captured.as_slice().as_ptr() == buffer.as_slice().as_ptr()
             }
             CapturedSlot::Copied(_) | CapturedSlot::Event(_) => false,
         });
         let Some(at) = at.map(|at| at + from) else { return from };
-        if let CapturedSlot::Buffer { buffer, offset } = &self.slots[at] {
-            self.slots[at] = CapturedSlot::Copied(buffer.as_slice()[*offset..].into());
+        let slot = &mut self.slots[at].1;
+        if let CapturedSlot::Buffer { buffer, offset } = slot {
+            *slot = CapturedSlot::Copied(buffer.as_slice()[*offset..].into());
         }
         at + 1
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use tidegate_netstack::buffer::Buffer;
 use tidegate_netstack::lane::{Consumer, Next, Priority, Slot};
 
-use super::capture::{CapturedChannel, CapturedSlot};
+use super::capture::{CapturedChannel, CapturedSlot, Restores};
 use super::event::{Event, Position};
 use crate::clock::EpochMillis;
 use crate::id::CheckpointId;
@@ -20,7 +20,7 @@ use crate::probe::{Fault, is_broken};
 pub struct InputChannel {
     consumer: Option<Consumer<Event>>,
     /// What was in flight when the restored checkpoint was taken; read first.
-    recovered: VecDeque<Slot<Event>>,
+    recovered: VecDeque<(Restores, Slot<Event>)>,
     reading: Option<Reading>,
     /// Events that a born-ended channel yields by itself when its recovered entries are read.
     born_ended: VecDeque<Event>,
@@ -47,8 +47,16 @@ pub(crate) struct Reading {
     pub(crate) buffer: Buffer,
     /// Offset of the next unread record.
     pub(crate) offset: usize,
-    /// The buffer's position in the lane; `None` if it was recovered.
-    position: Option<u64>,
+    place: Place,
+}
+
+/// Where an entry comes from.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The lane: its position there.
+    Lane(u64),
+    /// What was in flight in the restored checkpoint.
+    Recovered(Restores),
 }
 
 /// What comes next in a channel.
@@ -71,8 +79,8 @@ pub(crate) enum Read {
 /// What a channel begins with.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// What was in flight, in order.
-    pub slots: VecDeque<Slot<Event>>,
+    /// What was in flight, in order; entries with more restores come first.
+    pub slots: VecDeque<(Restores, Slot<Event>)>,
     /// The watermark at the read position.
     pub watermark: Option<EpochMillis>,
     /// Whether the channel was idle there.
@@ -117,10 +125,13 @@ impl InputChannel {
         self.consumer.is_none()
     }
 
-    /// Whether entries that were in flight when the restored checkpoint was taken are left to be read.
-    pub(crate) fn has_recovered(&self) -> bool {
-        !self.recovered.is_empty()
-            || self.reading.as_ref().is_some_and(|reading| reading.position.is_none())
+    /// How many restores the next entry that was in flight when the restored checkpoint was taken has been through; none if none is
+    /// left to be read.
+    pub(crate) fn next_recovered(&self) -> Option<Restores> {
+        match &self.reading {
+            Some(Reading { place: Place::Recovered(restores), .. }) => Some(*restores),
+            Some(_) | None => self.recovered.front().map(|(restores, _)| *restores),
+        }
     }
 
     /// Looks for new entries. To be called before [`poll_priority`](Self::poll_priority): every priority entry that belongs before
@@ -158,8 +169,8 @@ impl InputChannel {
         if self.reading.is_some() {
             return Read::Buffer;
         }
-        if let Some(slot) = self.recovered.pop_front() {
-            return self.take(slot, None);
+        if let Some((restores, slot)) = self.recovered.pop_front() {
+            return self.take(slot, Place::Recovered(restores));
         }
         let Some(consumer) = &mut self.consumer else {
             return match self.born_ended.pop_front() {
@@ -170,17 +181,17 @@ impl InputChannel {
         };
         match consumer.next() {
             Next::Priority(entry) => Read::Priority(entry),
-            Next::Slot { position, slot } => self.take(slot, Some(position)),
+            Next::Slot { position, slot } => self.take(slot, Place::Lane(position)),
             Next::End { .. } => Read::End,
             Next::Empty if consumer.is_closed() && consumer.backlog() == 0 => Read::Broken,
             Next::Empty => Read::Empty,
         }
     }
 
-    fn take(&mut self, slot: Slot<Event>, position: Option<u64>) -> Read {
+    fn take(&mut self, slot: Slot<Event>, place: Place) -> Read {
         match slot {
             Slot::Buffer(buffer) => {
-                self.reading = Some(Reading { buffer, offset: 0, position });
+                self.reading = Some(Reading { buffer, offset: 0, place });
                 Read::Buffer
             }
             Slot::Event(event) => Read::Event(event),
@@ -189,9 +200,10 @@ impl InputChannel {
 
     /// The position of the first entry of the lane with an unread record.
     pub(crate) fn read_position(&self) -> Position {
-        let reading = self.reading.as_ref().and_then(|reading| reading.position);
-        let head = self.consumer.as_ref().map_or(0, Consumer::head);
-        Position(reading.unwrap_or(head))
+        Position(match self.reading {
+            Some(Reading { place: Place::Lane(position), .. }) => position,
+            Some(_) | None => self.consumer.as_ref().map_or(0, Consumer::head),
+        })
     }
 
     /// Up to where entries are known to be in the lane.
@@ -211,7 +223,7 @@ impl InputChannel {
             Slot::Event(Event::Barrier(barrier)) => has_barrier |= barrier.checkpoint == checkpoint,
             Slot::Buffer(_) | Slot::Event(_) => {}
         };
-        for slot in &self.recovered {
+        for (_, slot) in &self.recovered {
             count(slot);
         }
         if let Some(consumer) = &mut self.consumer {
@@ -226,13 +238,11 @@ impl InputChannel {
         let mut captured = CapturedChannel::new(self.edge, self.producer);
         captured.watermark = self.watermark;
         captured.is_idle = self.is_idle;
-        if let Some(reading) = &self.reading
-            && reading.position.is_none()
-        {
-            captured.push_buffer(&reading.buffer, reading.offset);
+        if let Some(Reading { buffer, offset, place: Place::Recovered(restores) }) = &self.reading {
+            captured.push_buffer(*restores, buffer, *offset);
         }
-        for slot in &self.recovered {
-            captured.push(slot);
+        for (restores, slot) in &self.recovered {
+            captured.push(*restores, slot);
         }
         captured
     }
@@ -263,16 +273,16 @@ impl InputChannel {
 
     /// Takes references to the entries at `from..to` of the lane; the first may be the half-read buffer.
     pub(crate) fn capture(&mut self, from: u64, to: u64, into: &mut CapturedChannel) {
-        if let Some(Reading { buffer, offset, position: Some(position) }) = &self.reading
+        if let Some(Reading { buffer, offset, place: Place::Lane(position) }) = &self.reading
             && (from..to).contains(position)
         {
             let offset = if is_broken(Fault::HalfReadWhole) { 0 } else { *offset };
-            into.push_buffer(buffer, offset);
+            into.push_buffer(Restores(0), buffer, offset);
         }
         if let Some(consumer) = &mut self.consumer {
             consumer.peek_until(to, |position, slot| {
                 if position >= from {
-                    into.push(slot);
+                    into.push(Restores(0), slot);
                 }
             });
         }
@@ -280,20 +290,20 @@ impl InputChannel {
 }
 
 impl CapturedChannel {
-    fn push(&mut self, slot: &Slot<Event>) {
+    fn push(&mut self, restores: Restores, slot: &Slot<Event>) {
         match slot {
-            Slot::Buffer(buffer) => self.push_buffer(buffer, 0),
+            Slot::Buffer(buffer) => self.push_buffer(restores, buffer, 0),
             Slot::Event(event) if event.is_captured() => {
-                self.slots.push(CapturedSlot::Event(*event))
+                self.slots.push((restores, CapturedSlot::Event(*event)));
             }
             Slot::Event(_) => {}
         }
     }
 
-    fn push_buffer(&mut self, buffer: &Buffer, offset: usize) {
+    fn push_buffer(&mut self, restores: Restores, buffer: &Buffer, offset: usize) {
         if offset < buffer.len() {
             self.bytes += (buffer.len() - offset) as u64;
-            self.slots.push(CapturedSlot::Buffer { buffer: buffer.clone(), offset });
+            self.slots.push((restores, CapturedSlot::Buffer { buffer: buffer.clone(), offset }));
         }
     }
 }

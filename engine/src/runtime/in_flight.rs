@@ -3,7 +3,11 @@
 //! What a receiver held is put back at the consumer, ahead of new data, channel by channel and in order. If the parallelism has
 //! changed, each new subtask looks through what all old ones held and takes the records whose key groups it owns; a watermark
 //! among them then no longer says anything, and the channel begins with the least of the old ones.
+//!
+//! A checkpoint taken while entries in flight were being read has them beside newer ones. Each part tells how many restores it has
+//! been through; what has been through more comes first, and a task reads it first in all its channels.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -13,6 +17,7 @@ use tidegate_netstack::parker::Waker;
 use tidegate_netstack::pool::{Pool, PoolOptions};
 
 use super::restore::Handle;
+use crate::channel::capture::Restores;
 use crate::channel::event::Event;
 use crate::channel::input::Recovered;
 use crate::clock::EpochMillis;
@@ -116,6 +121,8 @@ impl InFlight {
             }
             self.read(channel, reader, &**input, range, &mut recovered.slots)?;
         }
+        // Stable: entries of one part stay in order.
+        recovered.slots.make_contiguous().sort_by_key(|(restores, _)| Reverse(*restores));
         if is_broken(Fault::InFlightReversed) {
             recovered.slots.make_contiguous().reverse();
         }
@@ -128,7 +135,7 @@ impl InFlight {
         reader: &SnapshotReader,
         input: &dyn HeadInput,
         range: KeyGroupRange,
-        slots: &mut VecDeque<Slot<Event>>,
+        slots: &mut VecDeque<(Restores, Slot<Event>)>,
     ) -> Result<()> {
         let StateData::Blocks(runs) = &channel.data else { return Ok(()) };
         if runs.len() as u64 != channel.count {
@@ -139,6 +146,7 @@ impl InFlight {
                 runs.len()
             )));
         }
+        let restores = Restores(channel.restores.saturating_add(1));
         for run in runs {
             let mut blocks = reader.blocks(run)?;
             let mut frames = Vec::new();
@@ -150,7 +158,7 @@ impl InFlight {
             if is_event {
                 let event = decode_event(&frames)?;
                 if !self.is_rescaled {
-                    slots.push_back(Slot::Event(event));
+                    slots.push_back((restores, Slot::Event(event)));
                 }
                 continue;
             }
@@ -161,7 +169,7 @@ impl InFlight {
                 })?;
             }
             if !frames.is_empty() {
-                slots.push_back(Slot::Buffer(buffer(&frames)?));
+                slots.push_back((restores, Slot::Buffer(buffer(&frames)?)));
             }
         }
         Ok(())

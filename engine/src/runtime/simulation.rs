@@ -239,7 +239,7 @@ fn captured(channels: &[CapturedChannel]) -> Captured {
     let mut captured = Captured::default();
     for channel in channels {
         captured.channels += usize::from(!channel.slots.is_empty());
-        for slot in &channel.slots {
+        for (_, slot) in &channel.slots {
             match slot {
                 CapturedSlot::Buffer { offset, .. } => {
                     captured.buffers += 1;

@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::control::ControlEvent;
 use super::in_flight::{IN_FLIGHT_EVENT, encode_event};
 use super::incremental::Increments;
-use crate::channel::capture::{CapturedChannel, CapturedSlot};
+use crate::channel::capture::{CapturedChannel, CapturedSlot, Restores};
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, KeyGroup};
@@ -301,8 +301,8 @@ impl SnapshotIo {
     ) -> Result<Vec<ChannelMeta>> {
         let mut metas = Vec::with_capacity(channels.len());
         for (index, channel) in channels.into_iter().enumerate() {
-            let mut runs = Vec::with_capacity(channel.slots.len());
-            for (number, slot) in channel.slots.iter().enumerate() {
+            let mut parts: Vec<(Restores, Vec<BlockRef>)> = Vec::new();
+            for (number, (restores, slot)) in channel.slots.iter().enumerate() {
                 let place = ChannelIndex(index as u32);
                 let mut origin = BlockOrigin::buffer(attempt.subtask, place, number as u64);
                 let run = match slot {
@@ -321,22 +321,33 @@ impl SnapshotIo {
                         self.spill(checkpoint, origin, &encode_event(event))?
                     }
                 };
-                runs.push(run);
+                match parts.last_mut() {
+                    Some((of, runs)) if of == restores => runs.push(run),
+                    Some(_) | None => parts.push((*restores, vec![run])),
+                }
             }
-            metas.push(ChannelMeta {
+            let mut meta = ChannelMeta {
                 gate: channel.edge as u32,
                 channel: channel.producer,
                 side: ChannelSide::Receiver,
+                restores: 0,
                 first: 0,
-                count: runs.len() as u64,
+                count: 0,
                 watermark: channel.watermark,
                 is_idle: channel.is_idle,
-                data: if runs.is_empty() {
-                    StateData::Inline(Vec::new())
-                } else {
-                    StateData::Blocks(runs)
-                },
-            });
+                data: StateData::Inline(Vec::new()),
+            };
+            // Without anything in flight it still tells the watermark.
+            if parts.is_empty() {
+                metas.push(meta.clone());
+            }
+            for (restores, runs) in parts {
+                meta.restores = restores.0;
+                meta.first += meta.count;
+                meta.count = runs.len() as u64;
+                meta.data = StateData::Blocks(runs);
+                metas.push(meta.clone());
+            }
         }
         Ok(metas)
     }

@@ -151,6 +151,9 @@ pub struct ChannelMeta {
     pub channel: u32,
     /// Who captured it.
     pub side: ChannelSide,
+    /// How many restores the buffers had been through before they were captured. A channel's parts are stored with the most first:
+    /// of two parts of a subtask's channels, the one with more was sent before the other.
+    pub restores: u32,
     /// The number of the first buffer.
     pub first: u64,
     /// How many buffers.

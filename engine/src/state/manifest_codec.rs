@@ -309,7 +309,7 @@ struct_wire! {
     VertexMeta { id, name, parallelism, max_parallelism, operators, subtasks }
     OperatorMeta { name, state }
     SubtaskMeta { ended_inputs, reference, channels }
-    ChannelMeta { gate, channel, side, first, count, watermark, is_idle, data }
+    ChannelMeta { gate, channel, side, restores, first, count, watermark, is_idle, data }
     StatePart { kind, name, data }
     EdgeMeta { from, to, gate, captured_bytes, is_reroutable }
 }

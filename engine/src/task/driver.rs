@@ -16,6 +16,7 @@ use super::pace::Pace;
 use super::reading::ReadOutcome;
 use super::{finish, snapshot};
 use crate::barrier::{self, Guarantee, Input};
+use crate::channel::capture::Restores;
 use crate::channel::event::{Event, Position};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -110,9 +111,10 @@ pub struct Task {
     pub(super) is_leaving: bool,
     pub(super) is_done: bool,
     pub(super) has_sources_only: bool,
-    /// Whether some channel has recovered entries left. They are older than all that the lanes bring, also to other channels: after a
-    /// change of parallelism a key's next records may come from another producer.
-    pub(super) is_recovering: bool,
+    /// The most restores that a recovered entry left in some channel has been through; none if none is left. Such entries are older
+    /// than those with fewer and than all that the lanes bring, also in other channels: after a change of parallelism a key's next
+    /// records may come from another producer.
+    pub(super) recovering: Option<Restores>,
     next_watermark: Timestamp,
     /// When generators of watermarks want to be asked though nothing has come.
     ask_again: Timestamp,
@@ -145,7 +147,7 @@ impl Task {
             ended_inputs: options.ended_inputs.iter().map(|input| *input as usize).collect(),
             operators_finished: options.operators_finished,
         });
-        let is_recovering = inputs.iter().any(TaskInput::has_recovered);
+        let recovering = inputs.iter().filter_map(TaskInput::next_recovered).max();
         let mut heads = heads;
         let paces = heads.iter_mut().map(|head| Pace::new(head.driven().batch_max())).collect();
         Self {
@@ -166,7 +168,7 @@ impl Task {
             is_leaving: false,
             is_done: false,
             has_sources_only,
-            is_recovering,
+            recovering,
             next_watermark: Timestamp::ZERO,
             ask_again: Timestamp::MAX,
             is_asked: true,

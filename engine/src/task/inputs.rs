@@ -1,6 +1,7 @@
 //! The inputs of a task in one list: sources, then the channels of its gates. Their places are the channel indices of
 //! the alignment machine.
 
+use crate::channel::capture::Restores;
 use crate::channel::input::InputChannel;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::time::CombinedTime;
@@ -35,11 +36,11 @@ impl TaskInput {
         }
     }
 
-    /// Whether it has recovered entries left.
-    pub(super) fn has_recovered(&self) -> bool {
+    /// How many restores its next recovered entry has been through; none if none is left.
+    pub(super) fn next_recovered(&self) -> Option<Restores> {
         match self {
-            Self::Source { .. } => false,
-            Self::Channel { channel, .. } => channel.has_recovered(),
+            Self::Source { .. } => None,
+            Self::Channel { channel, .. } => channel.next_recovered(),
         }
     }
 

@@ -40,8 +40,8 @@ impl Task {
         wake: &mut Timestamp,
     ) -> Result<ReadOutcome> {
         let mut outcome = ReadOutcome::Empty;
-        if self.is_recovering {
-            self.is_recovering = self.inputs.iter().any(TaskInput::has_recovered);
+        if self.recovering.is_some() {
+            self.recovering = self.inputs.iter().filter_map(TaskInput::next_recovered).max();
         }
         for turn in 0..self.inputs.len() {
             let index = (self.next_input + turn) % self.inputs.len();
@@ -76,8 +76,8 @@ impl Task {
                 self.poll_source(index, head, cx, wake)
             }
             TaskInput::Channel { channel, .. } => {
-                let waits = self.is_recovering
-                    && !channel.has_recovered()
+                let waits = self.recovering.is_some()
+                    && channel.next_recovered() < self.recovering
                     && !is_broken(Fault::LanesBeforeRecovered);
                 if channel.is_blocked || channel.is_ended || waits {
                     return Ok(ReadOutcome::Empty);

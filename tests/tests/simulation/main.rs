@@ -70,6 +70,13 @@ fn seed_256640_a_snapshot_of_finished_operators_is_the_last_that_is_needed() {
     assert_eq!(schedule::run(256_640, false).violation, None);
 }
 
+/// A checkpoint taken while restored records were read had them beside newer ones of the same keys in other channels. Restored once
+/// more, with another parallelism, the newer ones were read first.
+#[test]
+fn seed_259159_what_was_in_flight_through_more_restores_is_read_first() {
+    assert_eq!(schedule::run(259_159, false).violation, None);
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {

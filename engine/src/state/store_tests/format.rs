@@ -93,16 +93,19 @@ fn any_operator(parallelism: u32) -> impl Strategy<Value = OperatorMeta> {
 }
 
 fn any_vertex() -> impl Strategy<Value = VertexMeta> {
-    let channel = (any::<(u32, u32, bool, u32, u32, i64, bool)>(), any_data()).prop_map(
-        |((gate, channel, is_sender, first, count, watermark, is_idle), data)| ChannelMeta {
-            gate,
-            channel,
-            side: if is_sender { ChannelSide::Sender } else { ChannelSide::Receiver },
-            first: first.into(),
-            count: count.into(),
-            watermark: EpochMillis(watermark),
-            is_idle,
-            data,
+    let channel = (any::<(u32, u32, bool, u32, u32, u32, i64, bool)>(), any_data()).prop_map(
+        |((gate, channel, is_sender, restores, first, count, watermark, is_idle), data)| {
+            ChannelMeta {
+                gate,
+                channel,
+                side: if is_sender { ChannelSide::Sender } else { ChannelSide::Receiver },
+                restores,
+                first: first.into(),
+                count: count.into(),
+                watermark: EpochMillis(watermark),
+                is_idle,
+                data,
+            }
         },
     );
     let ended = proptest::collection::btree_set(any::<u32>(), 0..4);

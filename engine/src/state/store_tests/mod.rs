@@ -143,6 +143,7 @@ fn rich_meta(
         gate: 0,
         channel: 3,
         side: ChannelSide::Sender,
+        restores: 2,
         first: 40,
         count: 4,
         watermark: EpochMillis(99),
