@@ -8,7 +8,7 @@ use crate::channel::event::{Barrier, Position};
 use crate::id::{ChannelIndex, CheckpointId};
 
 /// One channel of the task.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Channel {
     pub(super) life: Life,
     /// EndOfData was read: only events follow.
@@ -20,7 +20,7 @@ pub(super) struct Channel {
 }
 
 /// How far a channel has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Life {
     Open,
     /// EndOfPartition is in the channel; no barrier below `next` may be put before it.

@@ -3,7 +3,7 @@
 use crate::id::ChannelIndex;
 
 /// A set of channels out of `0..len`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChannelSet {
     words: Box<[u64]>,
     count: usize,

@@ -25,7 +25,7 @@ use crate::probe::{Fault, is_broken};
 const ABORT_MARKS_MAX: usize = 16;
 
 /// The exactly-once half of the machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Exact {
     channels: Vec<Channel>,
     open: usize,
@@ -46,7 +46,7 @@ pub(super) struct Exact {
     clock: Option<AlignmentClock>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Idle,
     Aligning(Run),
@@ -54,7 +54,7 @@ pub(super) enum Phase {
     Closed,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     barrier: Barrier,
     /// How many channels it awaits: those open when it started.

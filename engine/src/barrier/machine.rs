@@ -21,7 +21,7 @@ pub enum Guarantee {
 }
 
 /// What a machine must know of its task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Channels of all gates plus chained sources.
     pub channels: usize,
@@ -46,10 +46,10 @@ impl Config {
 }
 
 /// Decides when a task blocks a channel, captures it, and takes its snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Machine(Counting);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Counting {
     Exact(Exact),
     Tracker(Tracker),

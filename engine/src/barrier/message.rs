@@ -6,7 +6,7 @@ use crate::id::{ChannelIndex, CheckpointId};
 /// Something happened at the inputs of a task.
 ///
 /// A source chained into the task is one more channel: its trigger comes as [`Input::Barrier`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The reader came to a barrier that stands in band.
     Barrier {
@@ -95,7 +95,7 @@ pub enum Input {
 }
 
 /// What the task is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Read nothing but the priority side of `channel` until [`Output::Resume`].
     Block {

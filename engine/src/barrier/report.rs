@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::id::CheckpointId;
 
 /// How the alignment of one checkpoint went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlignmentReport {
     /// Which checkpoint.
     pub checkpoint: CheckpointId,
@@ -29,7 +29,7 @@ impl AlignmentReport {
 }
 
 /// Runs while barriers are coming in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AlignmentClock {
     began: Option<Timestamp>,
     ended: bool,

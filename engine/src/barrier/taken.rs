@@ -6,7 +6,7 @@ use crate::id::CheckpointId;
 const TAKEN_MAX: usize = 16;
 
 /// The last checkpoints taken, oldest first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Taken(Vec<CheckpointId>);
 
 impl Taken {

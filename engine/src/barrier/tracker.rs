@@ -20,7 +20,7 @@ use crate::id::{ChannelIndex, CheckpointId};
 const PENDING_MAX: usize = 50;
 
 /// The at-least-once half of the machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Tracker {
     channels: Vec<Channel>,
     open: usize,
@@ -35,7 +35,7 @@ pub(super) struct Tracker {
     report: Option<AlignmentReport>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Entry {
     barrier: Barrier,
     seen: ChannelSet,

@@ -25,7 +25,7 @@ pub use message::{Failure, Input, Output, Outputs, Step};
 use state::{Awaited, Inputs};
 
 /// What the machine must know of its task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Channels of each input (gate), in the order of the task's channels; empty for a source.
     pub inputs: Vec<usize>,
@@ -68,7 +68,7 @@ impl Config {
 }
 
 /// Decides how a task comes to its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Machine {
     config: Config,
     phase: Phase,
@@ -87,7 +87,7 @@ pub struct Machine {
     granted: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Running,
     Finishing,
@@ -97,7 +97,7 @@ enum Phase {
     Left,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leave {
     /// Until all sent is received.
     Flushing,

@@ -111,7 +111,7 @@ pub enum Output {
 pub type Outputs = Vec<Output>;
 
 /// Orders the steps of a task's snapshots.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Machine {
     last: Option<CheckpointId>,
     running: Vec<Running>,
@@ -123,7 +123,7 @@ pub struct Machine {
     marked_up_to: Option<CheckpointId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Running {
     checkpoint: CheckpointId,
     operators: bool,

@@ -13,7 +13,7 @@ pub const CAUSE_BYTES_MAX: usize = 4096;
 pub const INDUCED: &str = "tidegate.induced";
 
 /// What went wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
     class: String,
     message: String,

@@ -12,7 +12,7 @@ use crate::clock::EpochMillis;
 const PARTS_MAX: usize = 16;
 
 /// Up to which version the items of a key were removed, and how long that must be remembered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tombstone {
     /// The resource.
     pub key: ItemKey,
@@ -35,7 +35,7 @@ impl Tombstone {
 }
 
 /// Items and tombstone of one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     parts: Vec<BlocklistedItem>,
     past: Vec<PreviousCause>,

@@ -4,6 +4,7 @@
 //! Versions order all items that were ever made: `(timestamp, origin, seq)`, and one origin never makes two equal ones.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use super::cause::Cause;
 use crate::clock::EpochMillis;
@@ -127,7 +128,7 @@ pub struct Version {
 }
 
 /// Who made an item.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// A strategy of a job.
     Strategy {
@@ -171,7 +172,7 @@ impl Origin {
 }
 
 /// An older cause of an item, and the version it came with.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreviousCause {
     /// The version of the item that had it.
     pub version: Version,
@@ -290,6 +291,13 @@ impl PartialEq for BlocklistedItem {
 }
 
 impl Eq for BlocklistedItem {}
+
+impl Hash for BlocklistedItem {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { key, timestamp, cause, action, end_timestamp, version, .. } = self;
+        (key, timestamp, cause, action, end_timestamp, version).hash(state);
+    }
+}
 
 /// A blocklisted item that is about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

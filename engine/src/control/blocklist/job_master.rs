@@ -21,7 +21,7 @@ use crate::control::identity::{LeaderId, NodeId, ResourceId, TaskManagerLocation
 use crate::control::moment::Moment;
 
 /// The one peer of a job master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceManagerPeer;
 
 /// What a job master's handler acts through: the slot pool and the way to the resource manager.
@@ -34,6 +34,7 @@ impl<T: BlocklistContext + BlocklistOutbox<ResourceManagerPeer>> JobMasterBlockl
 
 /// Generates and manages the blocklisted items of one job.
 #[derive(Debug)]
+#[cfg_attr(feature = "simulation", derive(Clone))]
 pub struct JobMasterBlocklistHandler {
     tracker: BlocklistTracker,
     strategies: StrategyRunner,
@@ -212,6 +213,11 @@ impl JobMasterBlocklistHandler {
         self.tracker.snapshot()
     }
 
+    /// Whether a notice is under way of which no resource manager has said that it arrived.
+    pub fn is_awaiting_acknowledgement(&self) -> bool {
+        self.listeners.deadline().is_some()
+    }
+
     /// What happened since the start.
     pub fn counters(&self) -> &BlocklistCounters {
         &self.counters
@@ -277,6 +283,14 @@ impl JobMasterBlocklistHandler {
             self.strategies.on_item_removed(now, &item.key, why);
         }
         actions.unblocklist_resources(removed);
+    }
+}
+
+/// What decides what it does next, if it has no strategies.
+#[cfg(feature = "simulation")]
+impl std::hash::Hash for JobMasterBlocklistHandler {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.tracker, &self.listeners).hash(state);
     }
 }
 

@@ -5,6 +5,7 @@
 //! what has changed since. Messages of another term than the peer registered with are dropped. Used by both handlers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use super::entry::Tombstone;
@@ -14,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::control::identity::LeaderId;
 
 /// What job master and resource manager tell each other about the blocklist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BlocklistMessage {
     /// `notify_new_blocklisted_items` and `notify_removed_items` in one: joins, so order and number don't matter.
     Notify(BlocklistNotice),
@@ -40,7 +41,7 @@ impl BlocklistMessage {
 }
 
 /// Everything the sender holds of some keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BlocklistNotice {
     /// Term of the sender.
     pub session: LeaderId,
@@ -60,7 +61,7 @@ pub trait BlocklistOutbox<P> {
     fn send(&mut self, to: &P, message: BlocklistMessage);
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Peer {
     session: LeaderId,
     dirty: BTreeSet<ItemKey>,
@@ -68,7 +69,7 @@ struct Peer {
     in_flight: Option<InFlight>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct InFlight {
     seq: u64,
     keys: BTreeSet<ItemKey>,
@@ -77,7 +78,7 @@ struct InFlight {
 }
 
 /// The registered peers of one handler.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BlocklistListeners<P> {
     own_session: LeaderId,
     resend_after: Duration,
@@ -203,5 +204,13 @@ impl<P: Ord + Clone> BlocklistListeners<P> {
     /// Who is registered.
     pub fn peers(&self) -> impl Iterator<Item = &P> {
         self.peers.keys()
+    }
+}
+
+/// What decides what it does next.
+impl<P: Hash> Hash for BlocklistListeners<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { own_session, seq, peers, .. } = self;
+        (own_session, seq, peers).hash(state);
     }
 }

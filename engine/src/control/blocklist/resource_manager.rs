@@ -25,7 +25,7 @@ pub trait ResourceManagerBlocklistActions: BlocklistContext + BlocklistOutbox<Jo
 impl<T: BlocklistContext + BlocklistOutbox<JobId>> ResourceManagerBlocklistActions for T {}
 
 /// Manages the blocklisted items of the cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ResourceManagerBlocklistHandler {
     tracker: BlocklistTracker,
     caps: Caps,
@@ -202,6 +202,11 @@ impl ResourceManagerBlocklistHandler {
         self.tracker.snapshot()
     }
 
+    /// Whether a notice is under way of which no job master has said that it arrived.
+    pub fn is_awaiting_acknowledgement(&self) -> bool {
+        self.listeners.deadline().is_some()
+    }
+
     /// What happened since the start.
     pub fn counters(&self) -> &BlocklistCounters {
         &self.counters
@@ -281,6 +286,13 @@ impl ResourceManagerBlocklistHandler {
         if !removed.is_empty() {
             actions.unblocklist_resources(&removed);
         }
+    }
+}
+
+/// What decides what it does next.
+impl std::hash::Hash for ResourceManagerBlocklistHandler {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.tracker, &self.listeners).hash(state);
     }
 }
 

@@ -127,6 +127,20 @@ impl StrategyRunner {
     }
 }
 
+/// Strategies of embedders can't be copied; a test that explores all futures of a handler gives it none.
+#[cfg(feature = "simulation")]
+impl Clone for StrategyRunner {
+    fn clone(&self) -> Self {
+        assert!(self.strategies.is_empty(), "strategies can't be copied");
+        Self {
+            strategies: Vec::new(),
+            mode: self.mode,
+            shadow: self.shadow.clone(),
+            errors: self.errors,
+        }
+    }
+}
+
 /// Adds a wish to those of its key: the stronger action, the later end, the first one's cause.
 fn merge(merged: &mut BTreeMap<ItemKey, NewItem>, item: NewItem) {
     let Some(known) = merged.get_mut(&item.key) else {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,14 +70,14 @@ impl fmt::Display for AlreadyStarted {
 
 impl std::error::Error for AlreadyStarted {}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
     New,
     Running { next_check: Timestamp },
     Closed,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Held {
     entry: Entry,
     /// `entry` as readers see it.
@@ -88,7 +89,7 @@ struct Held {
 }
 
 /// All blocklisted items of one component.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BlocklistTracker {
     config: TrackerConfig,
     life: Life,
@@ -513,6 +514,14 @@ impl BlocklistTracker {
         if self.held.get(key).is_some_and(|h| h.visible.is_none() && h.entry.tombstone.is_none()) {
             self.held.remove(key);
         }
+    }
+}
+
+/// What decides what it does next; not what follows from that, nor what only its readers see.
+impl Hash for BlocklistTracker {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { life, held, locations, seq, .. } = self;
+        (life, held, locations, seq).hash(state);
     }
 }
 

@@ -8,6 +8,7 @@
 //! to trigger), `ending` (completion and abort) and `interruption` (failover, restore, stop).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use super::config::CoordinatorConfig;
 use super::decider::RequestDecider;
@@ -33,7 +34,7 @@ use crate::id::{AttemptId, CheckpointId};
 pub(super) const ENDED_COUNT_MAX: usize = 16;
 
 /// How a checkpoint ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Ending {
     Completed,
     Expired,
@@ -41,7 +42,7 @@ pub(super) enum Ending {
 }
 
 /// What becomes of a fully acknowledged checkpoint once the store has answered.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Storing<S> {
     pub(super) contributions: Contributions<S>,
     pub(super) dropped: Vec<S>,
@@ -49,7 +50,7 @@ pub(super) struct Storing<S> {
 
 /// Decides about all checkpoints of one job. `S` is the handle of one operator's state in one
 /// subtask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Coordinator<S> {
     pub(super) config: CoordinatorConfig,
     pub(super) topology: Topology,
@@ -410,6 +411,38 @@ impl<S: StateSummary> Coordinator<S> {
                 "{held} is on hold for nothing"
             );
         }
+    }
+}
+
+/// What decides what it does next; two coordinators of one job are meant, so neither options nor graph.
+impl<S: Hash> Hash for Coordinator<S> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            config: _,
+            topology: _,
+            tasks,
+            decider,
+            starting,
+            pending,
+            storing,
+            abandoned,
+            cleaning,
+            ended,
+            ids,
+            schedule,
+            tolerance,
+            permits,
+            last,
+            stop,
+            retained,
+            contributions,
+            last_completion,
+            latest,
+            is_closed,
+        } = self;
+        (tasks, decider, starting, pending, storing, abandoned, cleaning, ended).hash(state);
+        (ids, schedule, tolerance, permits, last, stop, retained).hash(state);
+        (contributions, last_completion, latest, is_closed).hash(state);
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Decision {
 }
 
 /// The queue of requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct RequestDecider {
     max_concurrent: usize,
     min_pause: Duration,

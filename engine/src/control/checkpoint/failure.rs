@@ -10,7 +10,7 @@ use super::options::SnapshotKind;
 use crate::id::CheckpointId;
 
 /// Why a request or a checkpoint failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureReason {
     /// A periodic request while the periodic schedule is off.
     PeriodicSchedulerShutdown,
@@ -170,7 +170,7 @@ pub enum FailureOrigin {
 }
 
 /// How many consecutive failed checkpoints a job bears.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Tolerance {
     /// None: without limit.
     tolerable: Option<u32>,

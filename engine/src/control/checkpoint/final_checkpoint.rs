@@ -18,7 +18,7 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
 /// Who awaits a checkpoint, and when one may be started for them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct FinalCheckpoint {
     /// With the first checkpoint that will do, if the task knows it.
     awaiting: BTreeMap<SubtaskId, Option<CheckpointId>>,

@@ -8,7 +8,7 @@ use crate::id::CheckpointId;
 const BLOCK: u64 = 64;
 
 /// Hands out ids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Ids {
     next: u64,
     /// The first id that is not durably ours; `next` at least.

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::id::{AttemptId, ChannelIndex, CheckpointId, SubtaskId};
 
 /// A channel whose barrier has not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitingChannel {
     /// Which input channel of the task.
     pub channel: ChannelIndex,
@@ -23,7 +23,7 @@ pub struct WaitingChannel {
 }
 
 /// What a snapshot cost its task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AckMetrics {
     /// From the first barrier to the last.
     pub alignment: Duration,
@@ -37,7 +37,7 @@ pub struct AckMetrics {
 }
 
 /// A task has stored its snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Ack<S> {
     /// Of which checkpoint.
     pub checkpoint: CheckpointId,
@@ -212,7 +212,7 @@ pub enum Input<S> {
 }
 
 /// A pending checkpoint that keeps a task from finishing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeldCheckpoint {
     /// Which.
     pub checkpoint: CheckpointId,

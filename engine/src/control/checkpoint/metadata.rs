@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::id::{CheckpointId, SubtaskId};
 
 /// Which kinds of state a handle holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StateKinds {
     /// State by key group.
     pub keyed: bool,
@@ -40,7 +40,7 @@ pub trait StateSummary: Clone + fmt::Debug {
 }
 
 /// What one subtask stored of one operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SubtaskState<S> {
     /// The operator's state, if it has any.
     pub state: Option<S>,
@@ -53,7 +53,7 @@ pub struct SubtaskState<S> {
 }
 
 /// The entry of one subtask. No entry: a running subtask that had nothing to store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SubtaskEntry<S> {
     /// It was running.
     Running(SubtaskState<S>),
@@ -67,7 +67,7 @@ pub enum SubtaskEntry<S> {
 }
 
 /// The entry of one operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OperatorEntry<S> {
     /// Number of subtasks.
     pub parallelism: u32,
@@ -78,7 +78,7 @@ pub struct OperatorEntry<S> {
 }
 
 /// How far the subtasks of an operator were.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Progress<S> {
     /// All have finished, nothing is uncommitted, and so it is with everything before it: not to be
     /// run again.
@@ -130,7 +130,7 @@ impl<S> SubtaskEntry<S> {
 pub type Contributions<S> = BTreeMap<SubtaskId, BTreeMap<String, S>>;
 
 /// All of one checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Metadata<S> {
     /// Which.
     pub checkpoint: CheckpointId,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// What a snapshot is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotKind {
     /// For recovery; owned and discarded by Tidegate.
     Checkpoint,
@@ -37,7 +37,7 @@ impl SnapshotKind {
 }
 
 /// What a barrier does in a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alignment {
     /// Doesn't block its channel: records behind it may be in the snapshot too.
     AtLeastOnce,
@@ -56,7 +56,7 @@ pub enum Alignment {
 }
 
 /// Carried by trigger and barrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointOptions {
     kind: SnapshotKind,
     alignment: Alignment,
@@ -173,7 +173,7 @@ impl CheckpointOptions {
 }
 
 /// What a job asks of its checkpoints; the options of each follow from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckpointMode {
     /// Barriers don't block.
     AtLeastOnce,

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId};
 
 /// How far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Acknowledgements are coming in.
     Collecting {
@@ -36,7 +36,7 @@ pub enum AckResult {
 }
 
 /// A pending checkpoint.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Pending<S> {
     /// Which.
     pub id: CheckpointId,

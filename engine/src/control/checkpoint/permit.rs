@@ -38,7 +38,7 @@ impl Permit {
 }
 
 /// Requests that are on hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Permits(BTreeSet<AttemptId>);
 
 impl Permits {

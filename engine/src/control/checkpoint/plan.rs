@@ -12,7 +12,7 @@ use super::topology::{EdgeKind, Topology, Vertex};
 use crate::id::{AttemptId, SubtaskId, VertexId};
 
 /// Whom a checkpoint concerns. Tasks to commit are the tasks to wait for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// Get a trigger message: sources, and tasks whose producers have all finished.
     pub to_trigger: Vec<AttemptId>,

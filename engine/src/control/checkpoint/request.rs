@@ -4,11 +4,11 @@ use super::options::SnapshotKind;
 use crate::clock::Timestamp;
 
 /// Names a request of a user, for its outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
 /// Who wants the snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// The interval.
     Periodic,
@@ -21,7 +21,7 @@ pub enum Origin {
 }
 
 /// A request as it waits in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// Who wants it.
     pub origin: Origin,

@@ -5,14 +5,14 @@
 
 use crate::id::CheckpointId;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Completed {
     id: CheckpointId,
     is_savepoint: bool,
 }
 
 /// The completed checkpoints a job can be restored from, oldest first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Retained {
     /// At least 1.
     count_max: usize,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 
 /// The periodic schedule of one job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Schedule {
     /// None: never.
     interval: Option<Duration>,

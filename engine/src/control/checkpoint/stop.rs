@@ -10,7 +10,7 @@ use super::tasks::{TaskState, Tasks};
 use crate::id::CheckpointId;
 
 /// How far stopping is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stop {
     /// Nobody stops the job.
     #[default]

@@ -11,7 +11,7 @@ use super::topology::Topology;
 use crate::id::{Attempt, AttemptId, SubtaskId};
 
 /// Where an attempt is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TaskState {
     /// Known, nothing asked for.
     #[default]
@@ -35,7 +35,7 @@ pub enum TaskState {
 }
 
 /// One task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Task {
     /// The current attempt, if the task was ever deployed.
     pub attempt: Option<Attempt>,
@@ -60,7 +60,7 @@ impl Task {
 }
 
 /// All tasks of one job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Tasks(BTreeMap<SubtaskId, Task>);
 
 impl Tasks {

@@ -4,7 +4,7 @@ use crate::channel::event::Barrier;
 use crate::id::{ChannelIndex, CheckpointId};
 
 /// Something that matters for the task's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The task runs: its state is restored.
     Start,
@@ -114,7 +114,7 @@ pub enum Step {
 }
 
 /// What the task is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Do the step, in as many rounds as it takes, then say [`Input::StepDone`].
     Run(Step),

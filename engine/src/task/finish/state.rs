@@ -5,7 +5,7 @@ use crate::channel::event::Barrier;
 use crate::id::{ChannelIndex, CheckpointId};
 
 /// How far each input has come.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Inputs {
     inputs: Vec<InputEnd>,
     input_of: Vec<usize>,
@@ -13,7 +13,7 @@ pub(super) struct Inputs {
     closed: ChannelSet,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct InputEnd {
     /// Channels that have not delivered EndOfData.
     missing: usize,
@@ -83,7 +83,7 @@ impl Inputs {
 }
 
 /// What has to happen before the task may leave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Awaited {
     /// Lanes whose EndOfData was read.
     acked: Vec<bool>,
