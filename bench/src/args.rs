@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use tidegate::Job;
 use tidegate::config::{Config, Origin};
+use tidegate::id::CheckpointId;
 
 use crate::failure::Failure;
 
@@ -120,6 +122,9 @@ impl Args {
         // The short names of what is set most often, where a command has them in this sense.
         let short: &[(&str, &str, &[&str])] = &[
             ("workers", "N", &["taskmanager.slots", "parallelism.default"]),
+            ("parallelism", "N", &["parallelism.default"]),
+            ("task-managers", "LIST", &["taskmanager.list"]),
+            ("rest", "ADDRESS", &["rest.address"]),
             ("checkpoints", "DIR", &["checkpoint.dir"]),
             ("checkpoint-interval", "TIME", &["checkpoint.interval"]),
         ];
@@ -170,6 +175,27 @@ impl Args {
     pub fn workers(&self) -> u32 {
         let slots = self.config.taskmanager.slots;
         slots.map_or_else(|| tidegate::topology::allowed_cpus().len().max(1) as u32, u32::from)
+    }
+
+    /// Tells a job where to begin: `--resume`, or `--restore-from` with a checkpoint's id or a savepoint's folder.
+    ///
+    /// # Errors
+    /// Both are given.
+    pub fn begin(&self, job: &mut Job) -> Result<(), Failure> {
+        let resume = self.flag("resume")?;
+        let Some(from) = self.text("restore-from") else {
+            job.resume(resume);
+            return Ok(());
+        };
+        if resume {
+            let text = "--resume goes on from the last checkpoint, --restore-from from another";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        match from.parse() {
+            Ok(id) => job.restore_from(CheckpointId(id)),
+            Err(_) => job.restore_from_savepoint(from),
+        };
+        Ok(())
     }
 
     /// Gives an option of the engine a default that everything overrides.

@@ -33,6 +33,22 @@ pub const COMMAND: Command = Command {
         opt("checkpoint-interval", "TIME", "time between checkpoints; 200ms if not given"),
         opt("rate", "ROWS", "read so many rows a second; as fast as possible if not given"),
         opt("resume", "", "go on from the last checkpoint"),
+        opt(
+            "restore-from",
+            "ID|DIR",
+            "begin from that checkpoint, or from the savepoint in that folder",
+        ),
+        opt(
+            "parallelism",
+            "N",
+            "subtasks of each operator; as many as there are workers if not given",
+        ),
+        opt(
+            "task-managers",
+            "LIST",
+            "task managers as NODE:SLOTS,…; --workers in one if not given",
+        ),
+        opt("rest", "ADDRESS", "serve the job there while it runs, like 127.0.0.1:8081"),
         opt("json", "", "print the figures as JSON in the last line"),
         opt("events", "FILE", "log checkpoints as they happen, JSON lines"),
         opt("quiet", "", "show no progress"),
@@ -84,7 +100,7 @@ pub fn flights(mut args: Args) -> Result<(), Failure> {
     let folders = Folders::of(&mut args)?;
     let input = args.text("input").map_or_else(shipped, str::to_owned);
     let mut job = Job::with_config("flights", args.config.clone());
-    job.resume(args.flag("resume")?);
+    args.begin(&mut job)?;
     let source = csv_files::<Flight>(input).with_quoted_breaks(false);
     match args.text("rate") {
         Some(_) => {

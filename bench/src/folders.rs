@@ -23,8 +23,12 @@ impl Folders {
     pub fn of(args: &mut Args) -> Result<Self, Failure> {
         let output = args.text("output").map(PathBuf::from);
         let checkpoints = args.config.checkpoint.dir.clone();
-        if args.flag("resume")? && (output.is_none() || checkpoints.is_none()) {
-            let text = "--resume needs the --output and --checkpoints of the run to be resumed";
+        // A savepoint is whole in itself; where results and checkpoints go is another thing.
+        let from_checkpoint =
+            args.text("restore-from").is_some_and(|from| from.parse::<u64>().is_ok());
+        let goes_on = args.flag("resume")? || from_checkpoint;
+        if goes_on && (output.is_none() || checkpoints.is_none()) {
+            let text = "--resume and --restore-from ID need the --output and --checkpoints of the run to be resumed";
             return Err(Failure::Usage(text.to_owned()));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -48,6 +48,9 @@ pub fn run(job: Job, watch: &Watch) -> Result<Outcome, Failure> {
     let mut log = watch.events.as_deref().map(EventLog::open).transpose()?;
     let begun = Instant::now();
     let handle = job.spawn()?;
+    if let Some(address) = handle.rest_address() {
+        eprintln!("served at http://{address} while it runs");
+    }
     let mut progress = Progress::new(watch.is_quiet);
     let (mut seen, mut records) = (0, Records::default());
     let is_stopped = loop {

@@ -31,6 +31,22 @@ pub const COMMAND: Command = Command {
         opt("checkpoint-interval", "TIME", "time between checkpoints; 200ms if not given"),
         opt("rate", "LINES", "read so many lines a second; as fast as possible if not given"),
         opt("resume", "", "go on from the last checkpoint"),
+        opt(
+            "restore-from",
+            "ID|DIR",
+            "begin from that checkpoint, or from the savepoint in that folder",
+        ),
+        opt(
+            "parallelism",
+            "N",
+            "subtasks of each operator; as many as there are workers if not given",
+        ),
+        opt(
+            "task-managers",
+            "LIST",
+            "task managers as NODE:SLOTS,…; --workers in one if not given",
+        ),
+        opt("rest", "ADDRESS", "serve the job there while it runs, like 127.0.0.1:8081"),
         opt("json", "", "print the figures as JSON in the last line"),
         opt("events", "FILE", "log checkpoints as they happen, JSON lines"),
         opt("quiet", "", "show no progress"),
@@ -66,7 +82,7 @@ pub fn wordcount(mut args: Args) -> Result<(), Failure> {
         return Err(Failure::Usage("wordcount: --input is missing".to_owned()));
     };
     let mut job = Job::with_config("wordcount", args.config.clone());
-    job.resume(args.flag("resume")?);
+    args.begin(&mut job)?;
     let source = text_files(input);
     match args.text("rate") {
         Some(_) => {

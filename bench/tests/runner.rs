@@ -1,6 +1,7 @@
 //! The binary as its users see it: results, exit codes, stopping and resuming.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -144,6 +145,56 @@ fn a_stopped_job_goes_on_where_it_was() {
     assert_eq!(folder.sum(), SHIPPED_SUM);
 }
 
+/// What a request to a served job is answered.
+fn asked(address: &str, method: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the job is served");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    answer
+}
+
+#[test]
+fn a_served_job_is_stopped_with_a_savepoint_and_goes_on_with_another_parallelism() {
+    let folder = Folder::new();
+    let paced = ["--input", SHIPPED, "--rate", "20000", "--workers", "2"];
+    let mut command = folder.command("flights", &paced);
+    let list = ["--task-managers", "node1:1,node2:2", "--rest", "127.0.0.1:0"];
+    command.args(list).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the runner starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("is piped")).lines();
+    let line = lines.next().expect("it says where it is served").expect("it is text");
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+    let address = address.unwrap_or_else(|| panic!("{line}"));
+    while !asked(address, "GET", "/jobs", "").contains("RUNNING") {}
+    let managers = asked(address, "GET", "/taskmanagers", "");
+    assert!(managers.contains("node1") && managers.contains("node2"), "{managers}");
+    let saved = folder.path("saved");
+    let body = format!("{{\"targetDirectory\":\"{}\"}}", saved.display());
+    let answer = asked(address, "POST", "/jobs/flights/stop", &body);
+    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let output = child.wait_with_output().expect("the runner ends");
+    assert_eq!(output.status.code(), Some(0), "{rest:?}");
+    assert!(folder.lines().len() < 28_794, "the job was stopped before its end");
+    let savepoint = std::fs::read_dir(saved)
+        .expect("it is there")
+        .next()
+        .expect("one")
+        .expect("is read")
+        .path();
+    let savepoint = savepoint.to_string_lossy();
+    let again =
+        ["--input", SHIPPED, "--restore-from", &*savepoint, "--parallelism", "3", "--workers", "2"];
+    let output = folder.run("flights", &again);
+    assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(folder.sum(), SHIPPED_SUM);
+}
+
 #[test]
 fn wrong_usage_ends_with_two_and_says_what_would_be_right() {
     for (line, says) in [
@@ -153,6 +204,13 @@ fn wrong_usage_ends_with_two_and_says_what_would_be_right() {
         (&["flights", "workers=10000"], "parallelism"),
         (&["flights", "checkpoint-interval=0"], "checkpoint.interval"),
         (&["flights", "--resume"], "--output and --checkpoints"),
+        (&["flights", "--restore-from", "7"], "--output and --checkpoints"),
+        (
+            &["flights", "--resume", "--restore-from", "x", "--output", "o", "--checkpoints", "c"],
+            "another",
+        ),
+        (&["flights", "--rest", "here"], "rest.address"),
+        (&["flights", "--rest", "0.0.0.0:0"], "rest.token-file"),
         (&["flights", "--input", "no/such/*.csv"], "no file matches"),
         (&["wordcount"], "--input is missing"),
         (&["w2", "keys=0"], "--keys"),
