@@ -1,22 +1,22 @@
-//! The command line: looks at checkpoints and savepoints without running a job.
+//! The command line: looks at snapshots, and at running jobs through their REST interface.
 //!
 //! [`run`] is all of the program but its process: it is given arguments and streams and returns the exit code. 0: done; 1: it
-//! could not be done; 2: the command line is wrong, or asks for what is not supported; 3: a snapshot is bad. Nothing is changed and
-//! no ownership is taken, so a running job is not disturbed; what it removes meanwhile is told as missing.
+//! could not be done; 2: the command line is wrong, or asks for what is not supported; 3: a snapshot is bad.
+
+mod blocklist;
+mod checkpoint;
+mod jobs;
+mod remote;
+mod table;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::state::directory::DirectoryStore;
-use crate::state::manifest::{CheckpointMeta, OperatorMeta, OperatorState, SnapshotKind};
-use crate::state::store::{EntryKind, SnapshotStore};
-use crate::state::verify::{Verified, inspect, verify};
 
 const FAILED: u8 = 1;
 const WRONG: u8 = 2;
@@ -40,21 +40,7 @@ pub fn run(
             return 0;
         }
     };
-    let outcome = match matches.subcommand() {
-        Some(("checkpoint", matches)) => match matches.subcommand() {
-            Some(("list", matches)) => list(matches, out),
-            Some(("inspect", matches)) => show(matches, out),
-            Some(("verify", matches)) => check(matches, out),
-            Some(_) | None => Ok(WRONG),
-        },
-        Some(("savepoint", _)) => Err(Error::new(
-            ErrorKind::Unsupported,
-            "not supported: a savepoint is taken by the running job, which can't be reached from here; call \
-             JobHandle::savepoint in its program",
-        )),
-        Some(_) | None => Ok(WRONG),
-    };
-    outcome.unwrap_or_else(|error| {
+    carry_out(&matches, out).unwrap_or_else(|error| {
         let _ = writeln!(err, "tidegate: {error}");
         match error.kind() {
             ErrorKind::Checkpoint => BAD,
@@ -69,7 +55,65 @@ pub fn run(
     })
 }
 
+fn carry_out(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(WRONG) };
+    match (name, matches.subcommand()) {
+        ("checkpoint", Some(("list", matches))) => checkpoint::list(matches, out),
+        ("checkpoint", Some(("inspect", matches))) => checkpoint::show(matches, out),
+        ("checkpoint", Some(("verify", matches))) => checkpoint::check(matches, out),
+        ("blocklist", Some(("list", matches))) => blocklist::list(matches, out),
+        ("blocklist", Some(("add", matches))) => blocklist::add(matches, out),
+        ("blocklist", Some(("remove", matches))) => blocklist::remove(matches, out),
+        ("jobs", None) => jobs::list(matches, out),
+        ("taskmanagers", None) => jobs::task_managers(matches, out),
+        ("savepoint", None) => jobs::savepoint(matches, out),
+        ("stop", None) => jobs::stop(matches, out),
+        (_, _) => Ok(WRONG),
+    }
+}
+
 fn command() -> Command {
+    Command::new("tidegate")
+        .about("Looks after Tidegate jobs and their snapshots")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(of_checkpoints())
+        .subcommand(of_the_blocklist())
+        .subcommand(remote(Command::new("jobs").about("Lists the jobs of a server")))
+        .subcommand(remote(
+            Command::new("taskmanagers")
+                .about("Lists task managers, their nodes, slots and subtasks"),
+        ))
+        .subcommand(remote(
+            Command::new("savepoint")
+                .about("Takes a savepoint of a running job, and waits for it")
+                .args([
+                    job(),
+                    Arg::new("dir")
+                        .value_name("DIR")
+                        .required(true)
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("Where the savepoint's folder is made, on the job's machine"),
+                ]),
+        ))
+        .subcommand(remote(
+            Command::new("stop")
+                .about("Stops a job with a last checkpoint, and waits for its end")
+                .args([
+                    job(),
+                    Arg::new("savepoint")
+                        .long("savepoint")
+                        .value_name("DIR")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("Stops it with a savepoint in that folder of its machine"),
+                    flag("drain", "Lets it end as if its sources were exhausted")
+                        .requires("savepoint"),
+                ]),
+        ))
+}
+
+fn of_checkpoints() -> Command {
     let dir = || {
         Arg::new("dir")
             .value_name("DIR")
@@ -78,9 +122,7 @@ fn command() -> Command {
             .help("A checkpoint directory, or the folder of one savepoint")
     };
     let id = |help| Arg::new("id").value_name("ID").help(help);
-    let json =
-        || Arg::new("json").long("json").action(ArgAction::SetTrue).help("JSON instead of a table");
-    let checkpoint = Command::new("checkpoint")
+    Command::new("checkpoint")
         .about("Looks at checkpoints and savepoints")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -94,208 +136,68 @@ fn command() -> Command {
             Command::new("verify")
                 .about("Reads every byte and names the first bad one; exit code 3 if there is one")
                 .args([dir(), id("Which checkpoint; all if not given"), json()]),
-        );
-    let savepoint = Command::new("savepoint")
-        .about("Takes a savepoint of a running job")
-        .args([Arg::new("job").value_name("JOB"), Arg::new("dir").value_name("DIR")]);
-    Command::new("tidegate")
-        .about("Looks after the snapshots of Tidegate jobs")
-        .version(env!("CARGO_PKG_VERSION"))
+        )
+}
+
+fn of_the_blocklist() -> Command {
+    let many = |name: &'static str, help| {
+        Arg::new(name).long(name).value_name("ID").action(ArgAction::Append).help(help)
+    };
+    let add = Command::new("add")
+        .about("Blocklists task managers and nodes; all of them or none")
+        .args([
+            many("node", "A node; may be given more than once"),
+            many("task-manager", "A task manager; may be given more than once"),
+            flag("evacuate", "Moves the tasks there away; without, only new ones are kept off"),
+            Arg::new("timeout")
+                .long("timeout")
+                .value_name("TIME")
+                .help("For so long, like `10 min`"),
+            Arg::new("cause").long("cause").value_name("TEXT").help("Why"),
+            flag("force", "Goes beyond the cap on blocklisted nodes"),
+            flag("dry-run", "Tells what would happen and does nothing"),
+        ]);
+    let remove = Command::new("remove").about("Takes them back; all of them or none").args([
+        many("node", "A node; may be given more than once"),
+        many("task-manager", "A task manager; may be given more than once"),
+        flag("ignore-missing", "Takes no offence at those that are not blocklisted"),
+    ]);
+    Command::new("blocklist")
+        .about("Keeps work off task managers and nodes")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(checkpoint)
-        .subcommand(savepoint)
+        .subcommand(remote(Command::new("list").about("Lists what is blocklisted")))
+        .subcommand(remote(add))
+        .subcommand(remote(remove))
 }
 
-/// A directory with snapshots, and their folders in it, oldest first; "" if the directory is a snapshot itself.
-struct Place {
-    store: Arc<dyn SnapshotStore>,
-    folders: Vec<String>,
+/// The options of a command that talks to a running job.
+fn remote(command: Command) -> Command {
+    command.args([
+        Arg::new("address")
+            .long("address")
+            .value_name("HOST:PORT")
+            .default_value("127.0.0.1:8081")
+            .help("Where the job is served"),
+        Arg::new("token-file")
+            .long("token-file")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("The file with the token that the server asks for"),
+        json(),
+    ])
 }
 
-impl Place {
-    fn of(matches: &ArgMatches) -> Result<Self> {
-        let dir: &PathBuf = matches.get_one("dir").expect("the argument is required");
-        let is_folder =
-            std::fs::metadata(dir).map_err(|e| Error::io(dir, "can't be read", e))?.is_dir();
-        if !is_folder {
-            return Err(Error::config("is no directory").at_path(dir));
-        }
-        let store: Arc<dyn SnapshotStore> = Arc::new(DirectoryStore::new(dir));
-        let entries = store.list("")?;
-        if entries.iter().any(|entry| entry.name == "MANIFEST") {
-            return Ok(Self { store, folders: vec![String::new()] });
-        }
-        let number = |name: &str| name.rsplit_once('-').and_then(|(_, id)| id.parse::<u64>().ok());
-        let mut folders: Vec<(bool, Option<u64>, String)> = entries
-            .into_iter()
-            .filter(|entry| entry.kind == EntryKind::Folder)
-            .filter(|entry| entry.name.starts_with("chk-") || entry.name.starts_with("savepoint-"))
-            .map(|entry| (entry.name.starts_with("chk-"), number(&entry.name), entry.name))
-            .collect();
-        folders.sort();
-        Ok(Self { store, folders: folders.into_iter().map(|(_, _, name)| name).collect() })
-    }
-
-    /// The folder that the user names by id or by its own name.
-    fn named(&self, id: &str) -> Result<String> {
-        let is_it = |folder: &&String| **folder == id || **folder == format!("chk-{id}");
-        let missing = || {
-            let message = format!("there is no checkpoint {id}");
-            Error::new(ErrorKind::Checkpoint, message).at_path(self.store.location())
-        };
-        self.folders.iter().find(is_it).cloned().ok_or_else(missing)
-    }
-
-    fn path(&self, folder: &str) -> PathBuf {
-        let root: &Path = self.store.location();
-        if folder.is_empty() { root.to_owned() } else { root.join(folder) }
-    }
+fn job() -> Arg {
+    Arg::new("job").value_name("JOB").required(true).help("The job's name or id")
 }
 
-fn list(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
-    let place = Place::of(matches)?;
-    let mut code = 0;
-    let mut rows = Vec::new();
-    for folder in &place.folders {
-        let row = match inspect(&place.store, folder) {
-            Ok(found) => {
-                let meta = &found.meta;
-                json!({
-                    "folder": folder, "id": meta.id.0, "kind": kind(meta), "job": meta.job,
-                    "triggered_at": meta.triggered_at.to_string(), "bytes": bytes(meta),
-                    "files": meta.files.len(),
-                })
-            }
-            Err(error) => {
-                code = BAD;
-                json!({ "folder": folder, "error": error.to_string() })
-            }
-        };
-        rows.push(row);
-    }
-    if matches.get_flag("json") {
-        put(out, &Value::Array(rows))?;
-        return Ok(code);
-    }
-    let text = |row: &Value, key: &str| match &row[key] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            other.to_string()
-        }
-    };
-    let line = |out: &mut dyn Write, cells: [&str; 6]| {
-        let [id, kind, triggered, files, bytes, rest] = cells;
-        writeln!(out, "{id:>8}  {kind:<17}  {triggered:<24}  {files:>5}  {bytes:>14}  {rest}")
-            .map_err(no_output)
-    };
-    line(out, ["ID", "KIND", "TRIGGERED", "FILES", "BYTES", "FOLDER"])?;
-    for row in &rows {
-        if let Some(error) = row["error"].as_str() {
-            line(out, ["-", "bad", "", "", "", &format!("{}: {error}", text(row, "folder"))])?;
-        } else {
-            let cells = ["id", "kind", "triggered_at", "files", "bytes", "folder"];
-            let [id, kind, triggered, files, bytes, folder] = cells.map(|key| text(row, key));
-            line(out, [&id, &kind, &triggered, &files, &bytes, &folder])?;
-        }
-    }
-    Ok(code)
+fn json() -> Arg {
+    flag("json", "JSON instead of a table")
 }
 
-fn show(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
-    let place = Place::of(matches)?;
-    let folder = match matches.get_one::<String>("id") {
-        Some(id) => place.named(id)?,
-        None => place.folders.last().cloned().ok_or_else(|| {
-            Error::new(ErrorKind::Checkpoint, "there is no checkpoint")
-                .at_path(place.store.location())
-        })?,
-    };
-    let found = inspect(&place.store, &folder)?;
-    if !matches.get_flag("json") {
-        write!(out, "{found}").map_err(no_output)?;
-        return Ok(0);
-    }
-    let meta = &found.meta;
-    let files: Vec<Value> = meta
-        .files
-        .iter()
-        .map(|file| json!({ "name": &*file.name, "bytes": file.bytes, "crc32c": file.crc }))
-        .collect();
-    let vertices: Vec<Value> = meta
-        .vertices
-        .iter()
-        .map(|vertex| {
-            json!({
-                "id": vertex.id.0, "name": vertex.name, "parallelism": vertex.parallelism,
-                "max_parallelism": vertex.max_parallelism,
-                "operators": vertex.operators.iter().map(operator).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
-    let value = json!({
-        "path": found.path.to_string_lossy(), "job": meta.job, "id": meta.id.0, "kind": kind(meta),
-        "fingerprint": meta.fingerprint, "owner_epoch": meta.owner_epoch,
-        "triggered_at": meta.triggered_at.to_string(), "completed_at": meta.completed_at.to_string(),
-        "bytes": bytes(meta), "files": files, "vertices": vertices,
-    });
-    put(out, &value)?;
-    Ok(0)
-}
-
-fn operator(operator: &OperatorMeta) -> Value {
-    let (state, subtasks) = match &operator.state {
-        OperatorState::None => ("none", 0),
-        OperatorState::Subtasks(subtasks) => ("subtasks", subtasks.len()),
-        OperatorState::FullyFinished { parallelism, .. } => ("finished", *parallelism as usize),
-    };
-    json!({ "name": operator.name, "state": state, "subtasks": subtasks })
-}
-
-fn check(matches: &ArgMatches, out: &mut dyn Write) -> Result<u8> {
-    let place = Place::of(matches)?;
-    let folders = match matches.get_one::<String>("id") {
-        Some(id) => vec![place.named(id)?],
-        None => place.folders.clone(),
-    };
-    let is_json = matches.get_flag("json");
-    let (mut code, mut rows) = (0, Vec::new());
-    for folder in &folders {
-        let path = place.path(folder);
-        let path = path.display();
-        let (line, row) = match verify(&place.store, folder) {
-            Ok(Verified { files, blocks, bytes }) => (
-                format!("{path}: sound: {files} files, {blocks} blocks, {bytes} bytes"),
-                json!({ "folder": folder, "sound": true, "files": files, "blocks": blocks, "bytes": bytes }),
-            ),
-            Err(error) => {
-                code = BAD;
-                let row = json!({ "folder": folder, "sound": false, "error": error.to_string() });
-                (format!("{path}: bad: {error}"), row)
-            }
-        };
-        if !is_json {
-            writeln!(out, "{line}").map_err(no_output)?;
-        }
-        rows.push(row);
-    }
-    if is_json {
-        put(out, &Value::Array(rows))?;
-    }
-    Ok(code)
-}
-
-fn kind(meta: &CheckpointMeta) -> &'static str {
-    match meta.kind {
-        SnapshotKind::Checkpoint => "checkpoint",
-        SnapshotKind::Savepoint { drained: false } => "savepoint",
-        SnapshotKind::Savepoint { drained: true } => "drained savepoint",
-    }
-}
-
-fn bytes(meta: &CheckpointMeta) -> u64 {
-    meta.files.iter().map(|file| file.bytes).sum()
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 fn put(out: &mut dyn Write, value: &Value) -> Result<()> {

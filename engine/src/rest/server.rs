@@ -29,7 +29,7 @@ use super::auth::Token;
 use super::desk::{Desk, Figures, jid};
 use super::dispatch::router;
 use super::seats::{SeatId, Seats};
-use super::triggers::Triggers;
+use super::triggers::{Triggers, owes_an_outcome};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::JobEndpoint;
@@ -38,7 +38,7 @@ use crate::runtime::JobEndpoint;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Requests under way have so long when the server ends.
+/// Requests under way, and who waits for the outcome of a stop, have so long when the server ends.
 const END_GRACE: Duration = Duration::from_secs(1);
 /// Time until connections are taken again after the system had no room for one.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(20);
@@ -127,13 +127,14 @@ async fn serve(desk: Arc<Desk>, listener: StdListener, ended: oneshot::Receiver<
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let accepting = tokio::spawn(accept(desk.clone(), listener, seats.clone()));
     let _ = ended.await;
-    accepting.abort();
+    // Who stopped a job wants to know how that ended, and most programs end with their job.
     let answered = async {
-        while lock(&seats).busy() > 0 {
+        while lock(&seats).busy() > 0 || owes_an_outcome(&desk) {
             tokio::time::sleep(NO_ROOM_PAUSE).await;
         }
     };
     let _ = tokio::time::timeout(END_GRACE, answered).await;
+    accepting.abort();
 }
 
 async fn accept(desk: Arc<Desk>, listener: TcpListener, seats: SharedSeats) {

@@ -1,6 +1,6 @@
 //! Checkpoints, savepoints and stops that were asked for: they take longer than a request, so each gets an id to ask after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -28,6 +28,8 @@ pub(super) const DIRECTORY_BYTES_MAX: usize = 4096;
 pub(super) struct Triggers {
     next: u64,
     kept: BTreeMap<u64, State>,
+    /// Stops whose outcome nobody has been told.
+    untold: BTreeSet<u64>,
 }
 
 /// How far one is.
@@ -98,14 +100,18 @@ pub(super) fn status(desk: &Desk, call: &Call) -> Result<Answer, Answer> {
         let text = format!("nothing was asked for under {}", super::query::shown(id));
         return Err(Answer::error(404, text));
     };
-    Ok(Answer::ok(match state {
+    let told = match state {
         State::Done(operation) => {
             json!({ "status": { "id": "COMPLETED" }, "operation": operation })
         }
         State::Checkpoint(_) | State::Savepoint(_) | State::StopWithSavepoint(_) | State::Stop => {
-            json!({ "status": { "id": "IN_PROGRESS" } })
+            return Ok(Answer::ok(json!({ "status": { "id": "IN_PROGRESS" } })));
         }
-    }))
+    };
+    if let Some(number) = number {
+        triggers.untold.remove(&number);
+    }
+    Ok(Answer::ok(told))
 }
 
 fn trigger(
@@ -127,6 +133,9 @@ fn trigger(
     }
     triggers.next += 1;
     let number = triggers.next;
+    if matches!(state, State::Stop | State::StopWithSavepoint(_)) {
+        triggers.untold.insert(number);
+    }
     triggers.kept.insert(number, state);
     while triggers.kept.len() > KEPT_MAX {
         let done = triggers.kept.iter().find(|(_, state)| matches!(state, State::Done(_)));
@@ -138,6 +147,11 @@ fn trigger(
     details["request-id"] = json!(id);
     let answer = Answer::json(202, json!({ "request-id": id }));
     Ok(answer.audited(audit::line(desk, call, operation, details)))
+}
+
+/// Whether somebody stopped the job and has not been told how that ended.
+pub(super) fn owes_an_outcome(desk: &Desk) -> bool {
+    !lock(desk).untold.is_empty()
 }
 
 impl Triggers {

@@ -1,6 +1,7 @@
 //! The REST interface of running jobs: a real client, a real server on a port that the system chooses, a real job.
 
 mod blocklist;
+mod cli;
 mod guards;
 mod jobs;
 mod limits;
