@@ -231,7 +231,7 @@ async fn perform(desk: &Desk, operation: Operation, call: &Call) -> Result<Answe
         Operation::Config => Ok(config::list(desk)),
         Operation::Health => Ok(health::health(desk)),
         Operation::Metrics => metrics::answer(desk).await,
-        Operation::OpenApi => Ok(Answer::ok(openapi::description())),
+        Operation::OpenApi => Ok(Answer::ok(openapi::description(desk.endpoint.name()))),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::query::Kind;
-use super::routes::{Method, ROUTES, Route};
+use super::routes::{Method, Operation, ROUTES, Route};
 use super::schemas::{id, schemas};
 
 /// What every route may answer, whatever is asked of it.
@@ -19,12 +19,12 @@ const COMMON: &[(u16, &str)] = &[
     (431, "the head is longer than 16 KiB, or has more than 64 headers"),
 ];
 
-/// The description.
-pub(super) fn description() -> Value {
+/// The description; the example of a job is that one.
+pub(super) fn description(job: &str) -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
         let of_path = paths.entry(route.path).or_insert_with(|| json!({}));
-        of_path[method(route.method)] = operation(route);
+        of_path[method(route.method)] = operation(route, job);
     }
     json!({
         "openapi": "3.1.0",
@@ -52,12 +52,21 @@ fn method(method: Method) -> &'static str {
     }
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, job: &str) -> Value {
     let mut parameters: Vec<Value> = parameters_of(route.path)
         .map(|name| {
-            let schema =
-                if name == "id" { id() } else { json!({ "type": "string", "minLength": 1 }) };
-            json!({ "name": name, "in": "path", "required": true, "schema": schema })
+            let schema = match name {
+                "id" => id(),
+                "trigger" => json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" }),
+                _ => json!({ "type": "string", "minLength": 1 }),
+            };
+            let mut parameter =
+                json!({ "name": name, "in": "path", "required": true, "schema": schema });
+            // Whoever tries the examples should not stop the job.
+            if name == "job" && route.body.is_none() && route.operation != Operation::Cancel {
+                parameter["example"] = json!(job);
+            }
+            parameter
         })
         .collect();
     parameters.extend(route.query.iter().map(|parameter| {
@@ -136,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_route_is_described_and_each_reference_leads_somewhere() {
-        let description = description();
+        let description = description("flights");
         for route in ROUTES {
             let found = &description["paths"][route.path][method(route.method)];
             assert_eq!(found["operationId"], route.id);

@@ -12,7 +12,10 @@ pub(super) fn schemas() -> Value {
     let maybe_text = json!({ "type": ["string", "null"] });
     let id = id();
     let action = json!({ "type": "string", "enum": BlocklistAction::WIRE_NAMES });
-    let millis = json!({ "description": "milliseconds since 1970", "type": ["string", "integer"] });
+    let millis = json!({
+        "description": "milliseconds since 1970",
+        "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "pattern": "^[0-9]{1,18}$" }],
+    });
     let entry = |with_id: bool| {
         let mut schema = object(
             json!({
@@ -20,12 +23,16 @@ pub(super) fn schemas() -> Value {
                 "cause": text,
                 "timeout": {
                     "description": "milliseconds, or a duration like `10 min`; not beside `endTimestamp`",
-                    "type": ["string", "integer"],
+                    "anyOf": [
+                        { "type": "integer", "minimum": 1 },
+                        { "type": "string", "pattern": "^[0-9]{1,9} ?(ms|s|min|h|d)$" },
+                    ],
                 },
                 "endTimestamp": millis,
             }),
             &["action"],
         );
+        schema["not"] = json!({ "required": ["timeout", "endTimestamp"] });
         if with_id {
             schema["properties"]["id"] = id.clone();
             schema["required"] = json!(["id", "action"]);
@@ -80,14 +87,10 @@ pub(super) fn schemas() -> Value {
         "Any": { "type": "object" },
         "Empty": object(json!({}), &[]),
         "Errors": object(json!({ "errors": list(&text) }), &["errors"]),
-        "AddToBlocklist": object(json!({
-            "newBlocklistedTaskManagers": list(&entry(true)),
-            "newBlocklistedNodes": list(&entry(true)),
-        }), &[]),
-        "RemoveFromBlocklist": object(json!({
-            "blocklistedTaskManagersToRemove": list(&removal),
-            "blocklistedNodesToRemove": list(&removal),
-        }), &[]),
+        "AddToBlocklist":
+            one_of(["newBlocklistedTaskManagers", "newBlocklistedNodes"], &entry(true)),
+        "RemoveFromBlocklist":
+            one_of(["blocklistedTaskManagersToRemove", "blocklistedNodesToRemove"], &removal),
         "Item": entry(false),
         "Added": open(json!({ "warnings": list(&text), "dryRun": { "type": "object" } }), &[]),
         "Blocklist": open(json!({
@@ -161,7 +164,10 @@ pub(super) fn schemas() -> Value {
 
 /// An id of a task manager or node.
 pub(super) fn id() -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": IDENTIFIER_BYTES_MAX })
+    json!({
+        "type": "string", "minLength": 1, "maxLength": IDENTIFIER_BYTES_MAX,
+        "pattern": "^[^\\s\\x00-\\x1f\\x7f]+$",
+    })
 }
 
 fn directory() -> Value {
@@ -175,6 +181,15 @@ fn directory() -> Value {
 
 fn list(items: &Value) -> Value {
     json!({ "type": "array", "items": items })
+}
+
+/// Two lists of which at least one has entries.
+fn one_of(names: [&str; 2], entry: &Value) -> Value {
+    let mut schema = object(json!({ names[0]: list(entry), names[1]: list(entry) }), &[]);
+    let filled =
+        |name: &str| json!({ "required": [name], "properties": { name: { "minItems": 1 } } });
+    schema["anyOf"] = json!(names.map(filled));
+    schema
 }
 
 /// An object with these fields and no others.
