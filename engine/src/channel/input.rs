@@ -120,6 +120,11 @@ impl InputChannel {
         }
     }
 
+    /// Entries of the lane that wait, as far as they have been seen.
+    pub(crate) fn queued(&self) -> u64 {
+        self.consumer.as_ref().map_or(0, |consumer| consumer.loaded_tail() - consumer.head())
+    }
+
     /// Whether its producer had finished before.
     pub(crate) fn is_born_ended(&self) -> bool {
         self.consumer.is_none()

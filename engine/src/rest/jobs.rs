@@ -1,6 +1,7 @@
 //! `/jobs`: the one job, its vertices and its plan.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -89,13 +90,20 @@ fn vertices(status: &JobStatus) -> Vec<Value> {
                 "read-records": sum(|task| task.figures.records_in),
                 "read-bytes": sum(|task| task.figures.bytes_in),
                 "read-buffers": sum(|task| task.figures.buffers_in),
-                "accumulated-busy-time":
-                    sum(|task| u64::try_from(task.figures.busy.as_millis()).unwrap_or(u64::MAX)),
+                "accumulated-busy-time": sum(|task| millis(task.figures.busy)),
+                "accumulated-idle-time": sum(|task| millis(task.figures.idle)),
+                "accumulated-backpressured-time":
+                    sum(|task| millis(task.figures.back_pressured)),
+                "queued-entries": sum(|task| task.figures.queued),
                 "late-records": sum(|task| task.figures.late_records),
             },
         })
     };
     by_vertex.into_iter().map(of_vertex).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// `GET /jobs/{job}/plan`.

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::answer::Answer;
 use super::ask::ask;
-use super::desk::{Desk, Figures};
+use super::desk::{Desk, Figures, now_millis};
 use super::jobs::state;
 use crate::metrics::LatencySnapshot;
 use crate::runtime::{BlocklistFigures, JobState, JobStatus, Request, TaskStatus};
@@ -30,6 +30,7 @@ pub(super) async fn answer(desk: &Desk) -> Result<Answer, Answer> {
         status: desk.endpoint.status(),
         blocklist: ask(desk, Request::BlocklistCounters).await.ok(),
         server: ServerFigures::of(&desk.figures),
+        now_millis: now_millis() as f64,
     };
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(scrape));
@@ -45,6 +46,7 @@ struct Scrape {
     status: JobStatus,
     blocklist: Option<BlocklistFigures>,
     server: ServerFigures,
+    now_millis: f64,
 }
 
 #[derive(Debug)]
@@ -208,9 +210,26 @@ impl Scrape {
         families.of_tasks("task_buffers_in", "Buffers taken from channels", tasks, |task| {
             task.figures.buffers_in as f64
         })?;
-        let busy = "Time in steps that did something; the rest is idle or back-pressured";
+        let busy = "Time in steps that did something";
         families
             .of_tasks("task_busy_seconds", busy, tasks, |task| task.figures.busy.as_secs_f64())?;
+        let idle = "Time with nothing to do";
+        families
+            .of_tasks("task_idle_seconds", idle, tasks, |task| task.figures.idle.as_secs_f64())?;
+        let waited = "Time with something to do and no room for what would come of it";
+        families.of_tasks("task_back_pressured_seconds", waited, tasks, |task| {
+            task.figures.back_pressured.as_secs_f64()
+        })?;
+        let queued = "Entries that waited in the channels of a task, when it looked last";
+        let of = |task: &TaskStatus| (task_labels(task), task.figures.queued as f64);
+        families.gauges("task_queued_entries", queued, None, tasks.iter().map(of))?;
+        let lag = "How far the lowest watermark of a task's inputs is behind the time of day";
+        let of = |task: &TaskStatus| {
+            let lag = self.now_millis - task.figures.watermark?.0 as f64;
+            Some((task_labels(task), lag / 1000.0))
+        };
+        let lags = tasks.iter().filter_map(of);
+        families.gauges("task_watermark_lag", lag, Some(Unit::Seconds), lags)?;
         let late = "Records dropped because their windows had closed";
         families.of_tasks("task_late_records", late, tasks, |task| task.figures.late_records as f64)
     }

@@ -57,7 +57,8 @@ pub(super) fn schemas() -> Value {
     let figures = open(
         json!({
             "read-records": number, "read-bytes": number, "read-buffers": number,
-            "accumulated-busy-time": number, "late-records": number,
+            "accumulated-busy-time": number, "accumulated-idle-time": number,
+            "accumulated-backpressured-time": number, "queued-entries": number, "late-records": number,
         }),
         &["read-records"],
     );

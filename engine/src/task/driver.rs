@@ -18,7 +18,7 @@ use super::{finish, snapshot};
 use crate::barrier::{self, Guarantee, Input};
 use crate::channel::capture::Restores;
 use crate::channel::event::{Event, Position};
-use crate::clock::Timestamp;
+use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AttemptId, ChannelIndex, CheckpointId};
 use crate::metrics::TaskMetrics;
@@ -122,6 +122,20 @@ pub struct Task {
     is_asked: bool,
     next_flush: Timestamp,
     next_latency: Timestamp,
+    /// What the last step found, and when.
+    standing: Standing,
+    stands_since: Option<Timestamp>,
+}
+
+/// What becomes of the time until a task's next step.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// It has more to do; other tasks may have their turn first.
+    Busy,
+    /// It has nothing to do.
+    Idle,
+    /// There is no room for what would come out.
+    BackPressured,
 }
 
 impl Task {
@@ -174,6 +188,8 @@ impl Task {
             is_asked: true,
             next_flush: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,
+            standing: Standing::Busy,
+            stands_since: None,
         }
     }
 
@@ -239,6 +255,22 @@ impl Task {
     /// # Errors
     /// The task fails.
     pub fn step(&mut self, cx: &mut StepContext<'_>) -> Result<Progress> {
+        let waited = self.stands_since.map_or(Duration::ZERO, |since| cx.now.since(since));
+        match self.standing {
+            Standing::Busy => {}
+            Standing::Idle => self.options.metrics.was_idle(waited),
+            Standing::BackPressured => self.options.metrics.was_back_pressured(waited),
+        }
+        self.stands_since = Some(cx.now);
+        self.standing = Standing::Idle;
+        let progress = self.work(cx)?;
+        if let (Progress::Busy, Standing::Idle) = (progress, self.standing) {
+            self.standing = Standing::Busy;
+        }
+        Ok(progress)
+    }
+
+    fn work(&mut self, cx: &mut StepContext<'_>) -> Result<Progress> {
         let mut busy = self.serve_priorities(cx)?;
         if self.barriers.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.input(Input::Tick, cx)?;
@@ -258,6 +290,7 @@ impl Task {
             return Ok(Progress::Busy);
         }
         if firing.is_blocked {
+            self.standing = Standing::BackPressured;
             self.flush_once()?;
             return Ok(if busy { Progress::Busy } else { Progress::Idle(wake) });
         }
@@ -275,7 +308,10 @@ impl Task {
                 busy = true;
             }
             // `buffer.timeout` sends what waits too long.
-            ReadOutcome::Blocked => wake = wake.min(self.next_flush),
+            ReadOutcome::Blocked => {
+                self.standing = Standing::BackPressured;
+                wake = wake.min(self.next_flush);
+            }
             ReadOutcome::Empty => {
                 if !self.is_asked && !self.is_firing() {
                     self.ask_watermarks(cx.now)?;
@@ -378,6 +414,9 @@ impl Task {
         }
         if cx.now >= self.next_flush {
             self.next_flush = cx.now + self.options.buffer_timeout;
+            self.options.metrics.queue(self.inputs.iter().map(TaskInput::queued).sum());
+            let lowest = self.gate_times.iter().map(|time| time.watermark).min();
+            self.options.metrics.watermark(lowest.unwrap_or(EpochMillis::MIN));
             if !self.is_firing() {
                 self.flush_once()?;
             }

@@ -44,6 +44,14 @@ impl TaskInput {
         }
     }
 
+    /// Entries that wait in its lane.
+    pub(super) fn queued(&self) -> u64 {
+        match self {
+            Self::Source { .. } => 0,
+            Self::Channel { channel, .. } => channel.queued(),
+        }
+    }
+
     /// Whether nothing at all comes from it any more.
     pub(super) fn is_ended(&self) -> bool {
         match self {

@@ -74,3 +74,46 @@ fn the_description_is_served_and_names_each_path() {
         assert!(description["paths"][path].is_object(), "{path}");
     }
 }
+
+#[test]
+fn a_slow_consumer_shows_as_back_pressure_queues_and_a_watermark_that_lags() {
+    use std::time::Duration;
+    use tidegate::time::Watermarks;
+    use tidegate::{Job, sink, source};
+
+    let mut config = super::rig::config();
+    config.rest.address = Some("127.0.0.1:0".into());
+    config.taskmanager.list = Default::default();
+    config.taskmanager.slots = std::num::NonZeroU32::new(2);
+    config.parallelism.default = std::num::NonZeroU32::new(1);
+    let job = Job::with_config("slow", config);
+    job.source("numbers", source::generate_forever(|i| i))
+        .watermarks(Watermarks::ascending(), |n| n as i64 + 1)
+        .key_by(|n| n % 10)
+        .count("counts")
+        .sink(
+            "each",
+            sink::for_each(|_: (u64, u64)| {
+                // Slower than the source by far, whatever the machine.
+                std::thread::sleep(Duration::from_micros(100));
+            }),
+        );
+    let handle = job.spawn().expect("the job is right");
+    let client = super::rig::Client::new(handle.rest_address().expect("it is served"));
+    let sample = |text: &str, name: &str, vertex: &str| -> Option<f64> {
+        let vertex = format!("vertex=\"{vertex}\"");
+        let line = text.lines().find(|line| line.starts_with(name) && line.contains(&vertex))?;
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    wait_for("back pressure", || {
+        let text = client.get("/metrics").text;
+        let waited = sample(&text, "tidegate_task_back_pressured_seconds_total", "v0")?;
+        let queued = sample(&text, "tidegate_task_queued_entries", "v1")?;
+        // Event times begin in 1970, so the watermark is behind by more than fifty years.
+        let lag = sample(&text, "tidegate_task_watermark_lag_seconds", "v1")?;
+        (waited > 0.0 && queued > 0.0 && lag > 1.5e9).then_some(())
+    });
+    let vertices = client.get("/jobs/slow").json()["vertices"].clone();
+    assert!(vertices[0]["metrics"]["accumulated-backpressured-time"].is_u64(), "{vertices}");
+    handle.cancel().expect_err("is cancelled");
+}
