@@ -33,6 +33,19 @@ where
     visit(model).0
 }
 
+/// The first property found that does not hold, if there is one.
+pub(crate) fn violation<M>(model: M) -> Option<&'static str>
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    let is_failure =
+        |name: &&str| checker.discovery_classification(name).to_string() == "counterexample";
+    checker.discoveries().into_keys().find(|name| is_failure(name))
+}
+
 /// Unique states, transitions, longest path. Depth first, since the states still to be visited are then few; each
 /// configuration ends, so all are visited.
 fn visit<M>(model: M) -> (usize, usize, usize)
@@ -44,7 +57,7 @@ where
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     for (property, path) in checker.discoveries() {
         if checker.discovery_classification(property).to_string() == "counterexample" {
-            let end = format!("{:#?}", path.last_state());
+            let end = format!("{:?}", path.last_state());
             let steps: Vec<_> = path.into_actions().iter().map(|it| format!("{it:?}")).collect();
             panic!("'{property}' does not hold after\n{}\n{end}", steps.join("\n"));
         }

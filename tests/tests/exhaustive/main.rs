@@ -7,4 +7,5 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at the few variants it is about")]
 
 mod blocklist;
+mod checkpoints;
 mod explore;
