@@ -10,6 +10,9 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod decoders;
 pub mod error;
 pub mod graph;
 pub mod id;

@@ -1,4 +1,5 @@
 //! `simulate --seeds N [--first N] [--threads N]`: runs schedules of the simulator and prints a line of JSON.
+//! `corpus`: writes the fuzz targets' seeds.
 
 use std::process::ExitCode;
 
@@ -10,8 +11,20 @@ fn main() -> ExitCode {
         let at = arguments.iter().position(|argument| argument == name);
         at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(otherwise)
     };
+    if arguments.first().is_some_and(|command| command == "corpus") {
+        return match tidegate_tests::fuzz::corpus::write_seeds() {
+            Ok(seeds) => {
+                println!("{seeds} seeds");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("the seeds can't be written: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     if arguments.first().is_none_or(|command| command != "simulate") {
-        eprintln!("usage: simulate --seeds N [--first N] [--threads N]");
+        eprintln!("usage: simulate --seeds N [--first N] [--threads N], or corpus");
         return ExitCode::from(2);
     }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);

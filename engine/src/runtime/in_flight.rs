@@ -65,6 +65,12 @@ fn decode_event(bytes: &[u8]) -> Result<Event> {
     }
 }
 
+/// Reads an event and writes it again; for those who feed it bytes from anywhere.
+#[cfg(feature = "simulation")]
+pub fn event_again(bytes: &[u8]) -> Result<[u8; 16]> {
+    decode_event(bytes).map(|event| encode_event(&event))
+}
+
 fn corrupt(message: &str) -> Error {
     Error::new(ErrorKind::Checkpoint, message)
 }

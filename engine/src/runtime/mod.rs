@@ -26,6 +26,9 @@ mod worker;
 pub use cluster::ClusterOptions;
 pub use control::SavepointStop;
 pub use endpoint::JobEndpoint;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use in_flight::event_again;
 pub use parts::{Parts, RuntimeOptions};
 #[cfg(feature = "rest")]
 pub use request::BlocklistCall;

@@ -22,6 +22,15 @@ pub struct Json<T> {
     of: PhantomData<fn() -> T>,
 }
 
+#[cfg(feature = "simulation")]
+impl<T> Json<T> {
+    /// For those who feed it lines from anywhere.
+    #[doc(hidden)]
+    pub fn new() -> Self {
+        Self { of: PhantomData }
+    }
+}
+
 impl<T> Clone for Json<T> {
     fn clone(&self) -> Self {
         Self { of: PhantomData }

@@ -343,6 +343,62 @@ impl<I: Input> Lines<I> {
     }
 }
 
+/// A line, or that one was too long.
+#[cfg(feature = "simulation")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineSeen {
+    /// A line without its break, and where it begins.
+    Text(u64, String),
+    /// The same, of one that is not UTF-8.
+    Bytes(u64, Vec<u8>),
+    /// One that was passed over began here.
+    TooLong(u64),
+}
+
+/// The lines of `bytes`, of which at most `step` come with each read; for those who feed it bytes from anywhere.
+#[cfg(feature = "simulation")]
+pub fn lines_of(
+    bytes: &[u8],
+    step: usize,
+    line_bytes_max: usize,
+    quotes: Option<(u8, u8)>,
+) -> Vec<LineSeen> {
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Input for Slow<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let n = self.0.len().min(self.1).min(into.len());
+            into[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    let quotes = quotes.map(|(quote, delimiter)| Quotes { quote, delimiter });
+    let mut lines = Lines::new(Slow(bytes, step.max(1)), line_bytes_max, quotes);
+    let mut seen = Vec::new();
+    loop {
+        match lines.find(BATCH_MAX, u64::MAX).expect("memory can be read") {
+            Found::Lines => {
+                let shown = lines.consume::<std::convert::Infallible>(|at, line| {
+                    seen.push(match line {
+                        Line::Text(text) => LineSeen::Text(at, text.to_owned()),
+                        Line::Bytes(bytes) => LineSeen::Bytes(at, bytes.to_vec()),
+                    });
+                    Ok(())
+                });
+                shown.expect("nothing can go wrong");
+            }
+            Found::Nothing => {}
+            Found::TooLong => {
+                seen.push(LineSeen::TooLong(lines.position()));
+                lines.skip_line();
+            }
+            Found::End => return seen,
+        }
+    }
+}
+
 /// Shows the lines of `bytes`, which lie at `start` of what `ends` are indices of and at `offset` of the input.
 #[inline(always)]
 pub(super) fn show<E>(

@@ -41,6 +41,9 @@ pub use generate::{
 };
 #[cfg(feature = "json")]
 pub use json::{Json, json_lines};
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use lines::{LineSeen, lines_of};
 pub use rate::{Rate, RateReader};
 pub use text::{Text, TextBytes, TextReader, text_bytes, text_files, text_str};
 

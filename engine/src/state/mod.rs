@@ -48,6 +48,8 @@ pub use keyed::{AtKey, KeyedSnapshot, KeyedStates, StateInfo, StateOut};
 pub use list::{ListAt, ListState};
 pub use map::{MapAt, MapState};
 pub use operator_state::{BroadcastState, OperatorList, Redistribution};
+#[cfg(feature = "simulation")]
+pub(crate) use owner::again as small_file_again;
 pub use reduce::{Aggregate, AggregatingAt, AggregatingState, ReducingAt, ReducingState};
 pub use single::{ValueAt, ValueState};
 pub use snapshot::{BLOCK_BYTES_MAX, Part, TableSnapshot};

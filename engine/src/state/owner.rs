@@ -127,6 +127,23 @@ pub(crate) fn write_next_id(store: &dyn SnapshotStore, next: CheckpointId) -> Re
     Ok(store.put(&ObjectName::parse(NEXT_ID)?, next_id_text(next).as_bytes())?)
 }
 
+/// Reads one of the small files and writes what it says again; for those who feed it bytes from anywhere.
+#[cfg(feature = "simulation")]
+pub(crate) fn again(store: &dyn SnapshotStore, name: &str) -> Result<Option<Vec<u8>>> {
+    match name {
+        OWNER => match read_owner(store)? {
+            Some(record) => write_owner(store, &record)?,
+            None => return Ok(None),
+        },
+        NEXT_ID => write_next_id(store, read_next_id(store)?)?,
+        _ => match read_end(store)? {
+            Some(end) => write_end(store, Some(&end))?,
+            None => return Ok(None),
+        },
+    }
+    read_whole(store, &ObjectName::parse(name)?, TEXT_BYTES_MAX).map(Some)
+}
+
 fn next_id_text(next: CheckpointId) -> String {
     sealed(&format!("{NEXT_ID_TITLE}\nnext {next}\n"))
 }

@@ -232,6 +232,12 @@ fn parse_pane(name: &str) -> Result<(i64, bool)> {
     })
 }
 
+/// Reads a pane's name and writes it again; for those who feed it text from anywhere.
+#[cfg(feature = "simulation")]
+pub fn pane_again(name: &str) -> Result<String> {
+    parse_pane(name).map(|(end, has_fired)| pane_name(end, has_fired))
+}
+
 impl<K, T, E, A, G, H, R> Logic<K, T> for WindowLogic<K, T, E, A, G, H, R>
 where
     K: Key,

@@ -20,7 +20,7 @@ const LEVELS: &[&[&str]] = &[
     &["graph"],
     &["runtime"],
     &["rest", "driver"],
-    &["job", "cli"],
+    &["job", "cli", "decoders"],
 ];
 
 /// The levels whose modules use each other: single files, and the parts of chains.

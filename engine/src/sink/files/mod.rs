@@ -13,6 +13,10 @@
 mod folder;
 mod part;
 
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use part::{part_name, prepared_again};
+
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::marker::PhantomData;

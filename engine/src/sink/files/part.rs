@@ -126,6 +126,18 @@ impl Sealed {
     }
 }
 
+/// Reads a committable and writes it again; for those who feed it bytes from anywhere.
+#[cfg(feature = "simulation")]
+pub fn prepared_again(bytes: &[u8]) -> Result<Vec<u8>> {
+    Sealed::parse(bytes).map(|sealed| sealed.encode())
+}
+
+/// Subtask, number and whether it is committed, if it is the name of a part.
+#[cfg(feature = "simulation")]
+pub fn part_name(name: &str) -> Option<(u32, u64, bool)> {
+    parse_name(name)
+}
+
 fn uncommitted_name(subtask: u32, number: u64, attempt: u32) -> String {
     format!(".part-{subtask}-{number}.{attempt}")
 }
