@@ -16,7 +16,7 @@ use crate::state::store::{ObjectName, SnapshotStore};
 use crate::state::{self, small_file_again};
 
 pub use crate::runtime::event_again;
-pub use crate::sink::{part_name, prepared_again};
+pub use crate::sink::{part_name, prepared_again, prepared_sample};
 pub use crate::source::{LineSeen, lines_of};
 pub use crate::time::pane_again;
 

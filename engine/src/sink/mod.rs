@@ -20,7 +20,7 @@ pub use each::{Discard, EachWriter, ForEach, discard, for_each};
 pub use files::{Displayed, ExactlyOnceFiles, FilesWriter, Formatted, Line, exactly_once_files};
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
-pub use files::{part_name, prepared_again};
+pub use files::{part_name, prepared_again, prepared_sample};
 pub use fold::{Fold, FoldWriter, Folded, fold};
 pub use paced::{Paced, PacedWriter, paced};
 pub use stdout::{Stdout, StdoutWriter, stdout};

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use tidegate::decoders;
 use tidegate::record::{Data, Serde};
 
-use super::Seed;
+use super::{Seed, accept};
 
 /// What is checked reads the same again.
 fn again<T: Data>(bytes: &[u8]) {
     if let Ok(first) = decoders::frames::<T>(bytes) {
+        accept();
         let second = decoders::frames::<T>(&first).expect("what was written can be read");
         assert_eq!(first, second, "frames of another length or content");
     }
@@ -60,6 +61,7 @@ pub(super) fn serde_records(bytes: &[u8]) {
     again::<Serde<Order>>(bytes);
     decoders::each_frame::<Serde<Order>>(bytes, |order| {
         if let Ok(order) = order.get() {
+            accept();
             let again = Serde::new(&order).expect("it was decoded").get().expect("it was encoded");
             assert_eq!(order, again);
         }

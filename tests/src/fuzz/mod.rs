@@ -5,6 +5,8 @@
 //! ordinary test (`tests/tests/fuzz`) run it. Its corpus is `tests/fuzz/corpus/<name>`: seeds made from the real
 //! encoders by `cargo run -p tidegate-tests -- corpus`, and inputs that once broke something, under telling names.
 
+use std::cell::Cell;
+
 pub mod corpus;
 mod frames;
 mod inputs;
@@ -70,6 +72,20 @@ pub const TARGETS: &[Target] = &[
     Target::new("window_panes", outputs::panes, outputs::pane_seeds),
     Target::new("words", inputs::words, inputs::word_seeds),
 ];
+
+thread_local! {
+    static ACCEPTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many inputs decoders have taken on this thread.
+pub fn accepted() -> u64 {
+    ACCEPTED.get()
+}
+
+/// A decoder has taken an input: what lies behind its checks is reached.
+fn accept() {
+    ACCEPTED.set(ACCEPTED.get() + 1);
+}
 
 /// The target of that name.
 ///

@@ -16,11 +16,12 @@ use tidegate::state::memory::MemoryStore;
 use tidegate::state::part::{decode_list, encode_list};
 use tidegate::state::store::{ObjectName, SnapshotStore};
 
-use super::{Seed, text_seed, variant_and_text};
+use super::{Seed, accept, text_seed, variant_and_text};
 
 /// What is read is written again as the same bytes: there is one way to write a manifest.
 pub(super) fn manifest(bytes: &[u8]) {
     if let Ok(meta) = CheckpointMeta::decode(bytes) {
+        accept();
         let again = meta.encode().expect("what could be read can be written");
         assert_eq!(CheckpointMeta::decode(&again).expect("it was just written"), meta);
     }
@@ -144,6 +145,7 @@ pub(super) fn block_heads(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk::<BLOCK_HEAD_BYTES>()
         && let Ok(read) = BlockHead::decode(head)
     {
+        accept();
         assert_eq!(read.encode(), *head, "{read:?}");
     }
 }
@@ -163,6 +165,7 @@ pub(super) fn blocks(bytes: &[u8]) {
     let total: usize = shown.iter().map(|(_, payload)| payload.len()).sum();
     assert!(total <= bytes.len(), "{total} bytes of payload in {} bytes", bytes.len());
     if outcome.is_ok() {
+        accept();
         assert_eq!(bytes.is_empty(), shown.is_empty(), "a file without blocks");
     }
 }
@@ -199,6 +202,7 @@ pub(super) fn small_files(bytes: &[u8]) {
     let Some((&variant, bytes)) = bytes.split_first() else { return };
     let name = SMALL_FILES[usize::from(variant) % SMALL_FILES.len()];
     if let Ok(Some(again)) = decoders::small_file(name, bytes) {
+        accept();
         assert_eq!(again, bytes, "{name}");
     }
 }
@@ -233,6 +237,7 @@ pub(super) fn small_file_seeds() -> Vec<Seed> {
 /// A list is read as it was written, and only whole.
 pub(super) fn state_lists(bytes: &[u8]) {
     if let Ok(items) = decode_list(bytes) {
+        accept();
         assert_eq!(encode_list(items.iter().map(Vec::as_slice)), bytes);
     }
 }
@@ -247,6 +252,7 @@ pub(super) fn object_names(bytes: &[u8]) {
     if let Some((_, text)) = variant_and_text(bytes)
         && let Ok(name) = ObjectName::parse(text)
     {
+        accept();
         assert_eq!(name.as_str(), text);
         let is_inside = |part: &str| !part.is_empty() && !part.starts_with('.');
         assert!(text.split('/').all(is_inside) && text.split('/').count() <= 2, "{text:?}");

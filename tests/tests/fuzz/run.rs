@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use tidegate_tests::fuzz::mutate::{Dice, mutate};
-use tidegate_tests::fuzz::{TARGETS, Target, corpus};
+use tidegate_tests::fuzz::{TARGETS, Target, accepted, corpus};
+
+use crate::counting;
 
 /// How many mutations of each corpus are run, unless `FUZZ_MUTATIONS` says otherwise.
 const MUTATIONS: u64 = 4000;
@@ -14,12 +16,20 @@ fn mutations() -> u64 {
     wanted.and_then(|number| number.parse().ok()).unwrap_or(MUTATIONS)
 }
 
-/// Runs one input; says how to keep it if it breaks something.
+/// What a decoder may hold at once, beyond a few times its input.
+const MEMORY_MAX: u64 = 8 << 20;
+
+/// Runs one input; says which it was if it breaks something.
 fn run(target: &Target, what: &str, bytes: &[u8]) {
+    counting::forget_peak();
+    let before = counting::peak();
     if let Err(cause) = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes))) {
         eprintln!("{} breaks on {what}: {bytes:?}", target.name);
         std::panic::resume_unwind(cause);
     }
+    let held = counting::peak() - before;
+    let most = MEMORY_MAX + 64 * bytes.len() as u64;
+    assert!(held <= most, "{} holds {held} bytes for {what}: {bytes:?}", target.name);
 }
 
 #[test]
@@ -43,6 +53,7 @@ fn mutations_of_the_corpus_are_handled() {
         let inputs =
             corpus::read(target).unwrap_or_else(|error| panic!("{}: {error}", target.name));
         let inputs: Vec<_> = inputs.into_iter().map(|(_, bytes)| bytes).collect();
+        let before = accepted();
         for seed in 0..mutations() {
             let mut bytes = mutate(&inputs, &mut Dice::new(seed));
             run(target, &format!("mutation {seed}"), &bytes);
@@ -51,6 +62,10 @@ fn mutations_of_the_corpus_are_handled() {
                 run(target, &format!("mutation {seed}, repaired"), &bytes);
             }
         }
+        let taken = accepted() - before;
+        println!("{}: {taken} accepted", target.name);
+        // One that takes nothing is not looked behind its first check.
+        assert!(taken * 200 >= mutations(), "{} takes {taken} of its mutations", target.name);
     }
     println!(
         "{} mutations, {:.1} s",

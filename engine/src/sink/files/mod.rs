@@ -15,7 +15,7 @@ mod part;
 
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
-pub use part::{part_name, prepared_again};
+pub use part::{part_name, prepared_again, prepared_sample};
 
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};

@@ -126,6 +126,14 @@ impl Sealed {
     }
 }
 
+/// A committable as it lies in a checkpoint; for those who change it.
+#[cfg(feature = "simulation")]
+pub fn prepared_sample() -> Vec<u8> {
+    let (subtask, number, attempt, len, crc) = (3, 7, 1, 100, 0xABCD);
+    let (checkpoint, extension) = (CheckpointId(9), "csv".to_owned());
+    Sealed { subtask, number, attempt, len, crc, checkpoint, extension }.encode()
+}
+
 /// Reads a committable and writes it again; for those who feed it bytes from anywhere.
 #[cfg(feature = "simulation")]
 pub fn prepared_again(bytes: &[u8]) -> Result<Vec<u8>> {
