@@ -15,6 +15,8 @@ use crate::state::memory::MemoryStore;
 use crate::state::store::{ObjectName, SnapshotStore};
 use crate::state::{self, small_file_again};
 
+#[cfg(feature = "rest")]
+pub use crate::rest::query_decoded;
 pub use crate::runtime::event_again;
 pub use crate::sink::{part_name, prepared_again, prepared_sample};
 pub use crate::source::{LineSeen, lines_of};

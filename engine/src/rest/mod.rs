@@ -42,6 +42,9 @@ mod task_managers;
 mod triggers;
 
 pub use audit::AuditSink;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use query::query_decoded;
 pub use server::RestServer;
 
 use std::net::SocketAddr;

@@ -117,6 +117,12 @@ pub(super) fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// [`decode`], for those who feed it text from anywhere.
+#[cfg(feature = "simulation")]
+pub fn query_decoded(text: &str) -> Option<String> {
+    decode(text)
+}
+
 /// A text as an error may repeat it.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()

@@ -63,6 +63,7 @@ pub const TARGETS: &[Target] = &[
         .repaired(snapshots::repair_manifest),
     Target::new("object_names", snapshots::object_names, snapshots::object_name_seeds),
     Target::new("prepared_parts", outputs::prepared_parts, outputs::prepared_seeds),
+    Target::new("rest_queries", rest::queries, rest::query_seeds),
     Target::new("rules", options::rules, options::rule_seeds),
     Target::new("serde_records", frames::serde_records, frames::serde_seeds),
     Target::new("small_files", snapshots::small_files, snapshots::small_file_seeds)

@@ -48,3 +48,23 @@ pub(super) fn columns(line: &str, delimiter: char) -> Option<Vec<String>> {
         }
     }
 }
+
+/// Text in which `%XX` is a byte; none if the digits are none or the bytes no text.
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let (mut at, mut out) = (0, Vec::new());
+    while at < bytes.len() {
+        if bytes[at] == b'%' {
+            let digits = bytes.get(at + 1..at + 3)?;
+            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
+            out.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            at += 3;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8(out).ok()
+}

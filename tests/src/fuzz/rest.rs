@@ -14,8 +14,9 @@ use tidegate::control::moment::Moment;
 use tidegate::control::resource_manager::ResourceManager;
 use tidegate::control::slots::manager::{SlotManager, SlotManagerConfig};
 use tidegate::control::slots::profile::ResourceProfile;
+use tidegate::decoders;
 
-use super::{Seed, accept};
+use super::{Seed, accept, reference};
 
 fn resource_manager() -> ResourceManager {
     let tracker = BlocklistTracker::new(TrackerConfig {
@@ -75,4 +76,28 @@ pub(super) fn seeds() -> Vec<Seed> {
         ("outside", text("GET /blocklist/..%2f..%2fetc")),
         ("deep", text(&format!("POST /blocklist/add\n{}", "[".repeat(300)))),
     ]
+}
+
+/// Percent-decoding is that of the slow decoder, and undone by encoding every byte.
+pub(super) fn queries(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let decoded = decoders::query_decoded(text);
+    assert_eq!(decoded, reference::percent_decoded(text), "{text:?}");
+    if let Some(decoded) = decoded {
+        accept();
+        let encoded: String = decoded.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        assert_eq!(decoders::query_decoded(&encoded), Some(decoded));
+    }
+}
+
+pub(super) fn query_seeds() -> Vec<Seed> {
+    let texts = [
+        ("plain", "offset"),
+        ("blank", "a%20b"),
+        ("character", "%C3%a9"),
+        ("cut", "x%2"),
+        ("no-text", "%ff"),
+        ("no-digit", "%g0"),
+    ];
+    texts.map(|(name, text)| (name, text.as_bytes().to_vec())).into()
 }

@@ -18,6 +18,7 @@ const DECODERS: &[(&str, &[&str])] = &[
     ("engine/src/control/blocklist/rules.rs", &["rules"]),
     ("engine/src/record/codec.rs", &["frames", "serde_records"]),
     ("engine/src/record/serde.rs", &["serde_records"]),
+    ("engine/src/rest/query.rs", &["rest_queries"]),
     ("engine/src/runtime/in_flight.rs", &["in_flight_events"]),
     ("engine/src/sink/files/part.rs", &["prepared_parts"]),
     ("engine/src/source/columns.rs", &["csv_rows"]),
@@ -44,7 +45,6 @@ const NO_DECODERS: &[(&str, &str)] = &[
     ("engine/src/record/plain.rs", "views of what a codec has read"),
     ("engine/src/record/derived.rs", "views of what a codec has read"),
     ("engine/src/time/window.rs", "a view of what a codec has read"),
-    ("engine/src/rest/query.rs", "reached through a socket: tests/tests/rest and schemathesis"),
     ("engine/src/cli.rs", "clap's"),
 ];
 
