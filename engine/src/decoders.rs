@@ -3,17 +3,19 @@
 //! Each function reads what was never promised to be right and answers with what the encoder makes of it, so that
 //! reading the answer again must answer the same. Only with the feature `simulation`; used by the fuzz targets.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::codec::{append, check_frame, read_frame};
-use crate::record::{Data, Output};
+use crate::record::key_group::{KeyGroupRange, KeyGroups};
+use crate::record::{Data, Key, Output};
 use crate::source::{LineFormat, ReaderContext, Source};
 use crate::state::block_io::BlockReader;
 use crate::state::memory::MemoryStore;
 use crate::state::store::{ObjectName, SnapshotStore};
-use crate::state::{self, small_file_again};
+use crate::state::{self, Table, TableOptions, Value, small_file_again};
 
 #[cfg(feature = "rest")]
 pub use crate::rest::query_decoded;
@@ -118,4 +120,39 @@ pub fn line<L: LineFormat>(
 pub fn json_format<T: serde::de::DeserializeOwned + crate::record::AsData + 'static>()
 -> impl LineFormat<Out = T::Data> {
     crate::source::Json::<T>::new()
+}
+
+/// Keys and values as frames, from what `bytes` begin with; a later value of a key replaces an earlier one.
+pub fn pairs<K: Data, V: Data>(mut bytes: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    fn take<T: Data>(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+        let n = check_frame::<T>(bytes).ok()?;
+        let mut frame = Vec::new();
+        append::<T>(&mut frame, read_frame::<T>(bytes));
+        Some((frame, &bytes[n..]))
+    }
+    let mut pairs = BTreeMap::new();
+    while !bytes.is_empty()
+        && let Some((key, behind)) = take::<K>(bytes)
+        && let Some((value, behind)) = take::<V>(behind)
+    {
+        pairs.insert(key, value);
+        bytes = behind;
+    }
+    pairs
+}
+
+/// Restores a keyed table from a block and answers with the blocks of its snapshot.
+///
+/// # Errors
+/// The block is not whole entries of these types.
+pub fn table_again<K: Key, V: Value>(block: &[u8], init: V) -> Result<Vec<Vec<u8>>> {
+    let groups = KeyGroups::at_least(128);
+    let mut table = Table::<K, V>::new(TableOptions::small(groups), init);
+    table.restore(block, KeyGroupRange { first: 0, end: groups.count() })?;
+    let mut blocks = Vec::new();
+    table.snapshot().write(&mut |_, bytes: &[u8]| {
+        blocks.push(bytes.to_vec());
+        Ok(())
+    })?;
+    Ok(blocks)
 }

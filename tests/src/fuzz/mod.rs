@@ -16,6 +16,7 @@ mod outputs;
 mod reference;
 mod rest;
 mod snapshots;
+mod tables;
 
 /// A seed's name and bytes.
 pub type Seed = (&'static str, Vec<u8>);
@@ -70,6 +71,7 @@ pub const TARGETS: &[Target] = &[
         .repaired(snapshots::repair_small_file),
     Target::new("splits", inputs::splits, inputs::split_seeds),
     Target::new("state_lists", snapshots::state_lists, snapshots::state_list_seeds),
+    Target::new("state_tables", tables::tables, tables::seeds),
     Target::new("window_panes", outputs::panes, outputs::pane_seeds),
     Target::new("words", inputs::words, inputs::word_seeds),
 ];

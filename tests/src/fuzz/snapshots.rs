@@ -28,6 +28,7 @@ pub(super) fn manifest(bytes: &[u8]) {
 }
 
 /// Puts length and sum right.
+#[allow(clippy::ptr_arg, reason = "other repairs change the length")]
 pub(super) fn repair_manifest(bytes: &mut Vec<u8>) {
     const HEAD_BYTES: usize = 24;
     if bytes.len() < HEAD_BYTES + 4 {
@@ -171,6 +172,7 @@ pub(super) fn blocks(bytes: &[u8]) {
 }
 
 /// Puts the sums of the blocks right, as far as there are some.
+#[allow(clippy::ptr_arg, reason = "other repairs change the length")]
 pub(super) fn repair_blocks(bytes: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(head) = bytes.get(at..at + BLOCK_HEAD_BYTES) {

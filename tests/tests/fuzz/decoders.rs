@@ -34,6 +34,7 @@ const DECODERS: &[(&str, &[&str])] = &[
     ("engine/src/state/manifest_codec.rs", &["manifest"]),
     ("engine/src/state/owner.rs", &["small_files"]),
     ("engine/src/state/part.rs", &["state_lists"]),
+    ("engine/src/state/restore.rs", &["state_tables"]),
     ("engine/src/state/store.rs", &["object_names"]),
     ("engine/src/text.rs", &["words"]),
     ("engine/src/time/window_logic.rs", &["window_panes"]),
