@@ -116,10 +116,40 @@ pub enum Fault {
     BuffersKept,
     /// Ids of checkpoints are not made durable.
     IdsNotReserved,
+    /// New slots of a blocklisted task manager are taken.
+    BlockedOfferTaken,
+    /// A slot in use is refused when a blocklisted task manager offers it again (FLINK-28640).
+    HeldSlotRefused,
+    /// Free slots stay when their task manager is blocklisted.
+    FreeSlotsKept,
+    /// Slots of a blocklisted task manager are granted.
+    BlockedGranted,
+    /// A mark moves tasks.
+    MarkMoves,
+    /// An order to evacuate moves nobody.
+    EvacuateStays,
+    /// The end of the grace is not looked at.
+    GraceEndless,
+    /// Who restarts for another reason stays a victim of the evacuation.
+    VictimsKept,
+    /// What a checkpoint that completes late records as finished runs again.
+    FinishedRunsAgain,
+    /// Who registers again keeps the executions it had.
+    RegistrationKeeps,
+    /// Reports of an earlier attempt count.
+    OldAttemptBelieved,
+    /// A removal leaves no tombstone.
+    RemovalForgotten,
+    /// A notice that is not acknowledged is not sent again.
+    NoticeNotRepeated,
+    /// What one job master says is not told to the others.
+    OthersNotTold,
+    /// The end of an item is exclusive.
+    EndExclusive,
 }
 
 impl Fault {
-    /// All of them.
+    /// All that the simulator of jobs finds.
     pub const ALL: &[Self] = &[
         Self::EndNotCounted,
         Self::PermitTooEarly,
@@ -148,6 +178,25 @@ impl Fault {
         Self::InFlightToAll,
         Self::BuffersKept,
         Self::IdsNotReserved,
+    ];
+
+    /// Those of the cluster's machines, which have a simulator of their own.
+    pub const CLUSTER: &[Self] = &[
+        Self::BlockedOfferTaken,
+        Self::HeldSlotRefused,
+        Self::FreeSlotsKept,
+        Self::BlockedGranted,
+        Self::MarkMoves,
+        Self::EvacuateStays,
+        Self::GraceEndless,
+        Self::VictimsKept,
+        Self::FinishedRunsAgain,
+        Self::RegistrationKeeps,
+        Self::OldAttemptBelieved,
+        Self::RemovalForgotten,
+        Self::NoticeNotRepeated,
+        Self::OthersNotTold,
+        Self::EndExclusive,
     ];
 }
 

@@ -1,8 +1,10 @@
-//! `simulate --seeds N [--first N] [--threads N]`: runs schedules of the simulator and prints a line of JSON.
+//! `simulate --seeds N [--first N] [--threads N]`: runs schedules of the simulator and prints a line of JSON;
+//! `simulate-cluster`, with the same flags, those of the simulator of the cluster's machines; with `--seed N` one, step by step.
 //! `corpus`: writes the fuzz targets' seeds.
 
 use std::process::ExitCode;
 
+use tidegate_tests::cluster_simulation;
 use tidegate_tests::simulation::summary::{self, Batch};
 
 fn main() -> ExitCode {
@@ -23,22 +25,38 @@ fn main() -> ExitCode {
             }
         };
     }
-    if arguments.first().is_none_or(|command| command != "simulate") {
-        eprintln!("usage: simulate --seeds N [--first N] [--threads N], or corpus");
+    let command = arguments.first().map_or("", String::as_str);
+    if !["simulate", "simulate-cluster"].contains(&command) {
+        eprintln!(
+            "usage: simulate|simulate-cluster --seeds N [--first N] [--threads N] [--seed N], or corpus"
+        );
         return ExitCode::from(2);
     }
+    let one = number("--seed", u64::MAX);
+    if command == "simulate-cluster" && one != u64::MAX {
+        let report = cluster_simulation::schedule::run(one, true);
+        println!("{report:?}");
+        return if report.violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
-    let summary = summary::run(Batch {
+    let batch = Batch {
         first: number("--first", 0),
         seeds: number("--seeds", 1000),
         threads: number("--threads", threads),
         most: None,
         violations_max: number("--violations-max", 20),
         fault: None,
-    });
-    println!("{}", summary.json());
-    for (seed, violation) in &summary.violations {
+    };
+    let (json, violations) = if command == "simulate" {
+        let summary = summary::run(batch);
+        (summary.json(), summary.violations)
+    } else {
+        let summary = cluster_simulation::summary::run(batch);
+        (summary.json(), summary.violations)
+    };
+    println!("{json}");
+    for (seed, violation) in &violations {
         eprintln!("seed {seed}: {violation}");
     }
-    if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::control::blocklist::item::ItemKey;
 use crate::control::identity::AllocationId;
 use crate::id::AttemptId;
+use crate::probe::{Fault, is_broken};
 
 /// What to do if no replacement can be had within the grace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -244,7 +245,7 @@ impl Evacuation {
             return;
         };
         let has_slots = self.replacements >= wanted;
-        let is_over = *until <= now;
+        let is_over = *until <= now && !is_broken(Fault::GraceEndless);
         if has_slots && (*checkpoint == Checkpoint::Done || is_over) {
             return self.go(out);
         }

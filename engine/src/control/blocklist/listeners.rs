@@ -13,6 +13,7 @@ use super::item::{BlocklistedItem, ItemKey};
 use super::tracker::BlocklistTracker;
 use crate::clock::Timestamp;
 use crate::control::identity::LeaderId;
+use crate::probe::{Fault, is_broken};
 
 /// What job master and resource manager tell each other about the blocklist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +151,9 @@ impl<P: Ord + Clone> BlocklistListeners<P> {
     ) {
         for (peer, state) in &mut self.peers {
             if let Some(flight) = state.in_flight.take_if(|flight| flight.resend_at <= now) {
+                if is_broken(Fault::NoticeNotRepeated) {
+                    continue;
+                }
                 state.dirty.extend(flight.keys);
                 state.is_full |= flight.is_full;
                 self.resends += 1;

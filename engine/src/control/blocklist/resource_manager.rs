@@ -18,6 +18,7 @@ use crate::clock::Timestamp;
 use crate::control::driver::BlocklistedNodeRetriever;
 use crate::control::identity::{JobId, LeaderId, NodeId, ResourceId, TaskManagerLocation};
 use crate::control::moment::Moment;
+use crate::probe::{Fault, is_broken};
 
 /// What the resource manager's handler acts through: the slot manager, the driver, and the way to the job masters.
 pub trait ResourceManagerBlocklistActions: BlocklistContext + BlocklistOutbox<JobId> {}
@@ -238,6 +239,9 @@ impl ResourceManagerBlocklistHandler {
             self.listeners.changed(key, None);
         }
         for key in changed.iter().chain(&result.changed) {
+            if is_broken(Fault::OthersNotTold) {
+                break;
+            }
             self.listeners.changed(key, Some(&from));
         }
         // Its sender must hear of what it does not have: a removal, or more than it sent.

@@ -17,6 +17,7 @@ use super::snapshot::BlocklistSnapshot;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::control::identity::{NodeId, ResourceId, TaskManagerLocation};
 use crate::control::moment::{Moment, after};
+use crate::probe::{Fault, is_broken};
 
 /// How long a removal is remembered at least.
 pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(600);
@@ -97,6 +98,9 @@ pub struct BlocklistTracker {
     /// `Held::ends` and `Held::forget` of all keys.
     deadlines: BTreeSet<(Timestamp, ItemKey)>,
     locations: BTreeMap<ResourceId, NodeId>,
+    on_node: BTreeMap<NodeId, BTreeSet<ResourceId>>,
+    /// Task managers with a live item, or registered on a node with one: asked for each slot, so kept ready.
+    blocked: BTreeSet<ResourceId>,
     live_nodes: usize,
     live_task_managers: usize,
     seq: u64,
@@ -113,6 +117,8 @@ impl BlocklistTracker {
             held: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             locations: BTreeMap::new(),
+            on_node: BTreeMap::new(),
+            blocked: BTreeSet::new(),
             live_nodes: 0,
             live_task_managers: 0,
             seq: 0,
@@ -196,6 +202,16 @@ impl BlocklistTracker {
             tombstones.push(Tombstone { key: key.clone(), version, keep_until });
         }
         let (removed, _) = self.apply_tombstones(now, &tombstones);
+        if is_broken(Fault::RemovalForgotten) {
+            for tombstone in &tombstones {
+                let held = self.held.get_mut(&tombstone.key).expect("it was just buried");
+                held.entry.tombstone = None;
+                if let Some(at) = held.forget.take() {
+                    self.deadlines.remove(&(at, tombstone.key.clone()));
+                }
+                self.drop_if_empty(&tombstone.key);
+            }
+        }
         (removed, tombstones)
     }
 
@@ -255,20 +271,19 @@ impl BlocklistTracker {
         }
         while let Some((at, key)) = self.deadlines.first().cloned()
             && at <= now.mono
+            && !(at == now.mono && is_broken(Fault::EndExclusive))
         {
             self.deadlines.pop_first();
             let held = self.held.get_mut(&key).expect("a deadline belongs to a held key");
+            if held.forget == Some(at) {
+                held.forget = None;
+                held.entry.tombstone = None;
+            }
             if held.ends == Some(at) {
                 held.ends = None;
                 held.entry.expire();
                 let item = held.visible.take().expect("what ends is visible");
                 removed.push(Arc::unwrap_or_clone(item));
-            }
-            if held.forget == Some(at) {
-                held.forget = None;
-                held.entry.tombstone = None;
-            }
-            if removed.last().is_some_and(|item| item.key == key) {
                 self.count(&key, true, false);
             }
             self.drop_if_empty(&key);
@@ -285,6 +300,7 @@ impl BlocklistTracker {
         self.life = Life::Closed;
         self.held.clear();
         self.deadlines.clear();
+        self.blocked.clear();
         self.live_nodes = 0;
         self.live_task_managers = 0;
         self.generation += 1;
@@ -292,13 +308,26 @@ impl BlocklistTracker {
 
     /// Tells on which node a task manager runs.
     pub fn register_task_manager(&mut self, location: &TaskManagerLocation) {
-        self.locations.insert(location.resource_id.clone(), location.node_id.clone());
-        self.generation += 1;
+        let (id, node) = (&location.resource_id, &location.node_id);
+        if self.locations.get(id) != Some(node) {
+            self.deregister_task_manager(id);
+            self.locations.insert(id.clone(), node.clone());
+            self.on_node.entry(node.clone()).or_default().insert(id.clone());
+            self.note_blocked(id);
+            self.generation += 1;
+        }
     }
 
     /// Forgets where a task manager was.
     pub fn deregister_task_manager(&mut self, id: &ResourceId) {
-        if self.locations.remove(id).is_some() {
+        if let Some(node) = self.locations.remove(id) {
+            if let Some(there) = self.on_node.get_mut(&node) {
+                there.remove(id);
+                if there.is_empty() {
+                    self.on_node.remove(&node);
+                }
+            }
+            self.note_blocked(id);
             self.generation += 1;
         }
     }
@@ -468,6 +497,28 @@ impl BlocklistTracker {
             ItemKey::TaskManager(_) => &mut self.live_task_managers,
         };
         *count = *count + usize::from(is_live) - usize::from(was_live);
+        if was_live != is_live {
+            match key {
+                ItemKey::TaskManager(id) => self.note_blocked(id),
+                ItemKey::Node(node) => {
+                    for id in self.on_node.get(node).cloned().unwrap_or_default() {
+                        self.note_blocked(&id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings `blocked` up to what is held of a task manager and its node.
+    fn note_blocked(&mut self, id: &ResourceId) {
+        let live = |key| self.item(&key).is_some();
+        let is_blocked = live(ItemKey::TaskManager(id.clone()))
+            || self.locations.get(id).is_some_and(|node| live(ItemKey::Node(node.clone())));
+        if is_blocked {
+            self.blocked.insert(id.clone());
+        } else {
+            self.blocked.remove(id);
+        }
     }
 
     fn forget_tombstones(&mut self, now: Moment) {
@@ -507,6 +558,11 @@ impl BlocklistTracker {
                 let held = &self.held[key];
                 assert!(held.ends == Some(*at) || held.forget == Some(*at), "{key}");
             }
+            for (id, node) in &self.locations {
+                let items = [ItemKey::TaskManager(id.clone()), ItemKey::Node(node.clone())];
+                let is_blocked = items.iter().any(|key| self.item(key).is_some());
+                assert_eq!(self.blocked.contains(id), is_blocked, "{id}");
+            }
         }
     }
 
@@ -527,8 +583,6 @@ impl Hash for BlocklistTracker {
 
 impl BlocklistedTaskManagerChecker for BlocklistTracker {
     fn is_blocklisted_task_manager(&self, id: &ResourceId) -> bool {
-        let live = |key| self.item(&key).is_some();
-        live(ItemKey::TaskManager(id.clone()))
-            || self.locations.get(id).is_some_and(|node| live(ItemKey::Node(node.clone())))
+        self.blocked.contains(id)
     }
 }

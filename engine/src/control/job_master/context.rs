@@ -13,6 +13,7 @@ use crate::control::evacuation::EvacuationInput;
 use crate::control::identity::ResourceId;
 use crate::control::moment::Moment;
 use crate::control::slots::pool::{SlotPool, SlotPoolOutput};
+use crate::probe::{Fault, is_broken};
 
 /// What the handler acts through while the job master is borrowed.
 struct SlotPoolContext<'a> {
@@ -27,11 +28,17 @@ impl BlocklistContext for SlotPoolContext<'_> {
         for item in items {
             let cause = Cause::induced("TaskManagerBlocklisted", &item.key.to_string());
             for id in covered(self.pool, &item.key) {
+                if is_broken(Fault::FreeSlotsKept) {
+                    continue;
+                }
                 self.pool.release_free_slots_on_task_manager(&id, &cause, &mut self.pool_out);
             }
             match item.action {
-                BlocklistAction::MarkBlocklisted => {}
-                BlocklistAction::MarkAndEvacuate => self.demanded.push(item.key.clone()),
+                BlocklistAction::MarkBlocklisted if !is_broken(Fault::MarkMoves) => {}
+                BlocklistAction::MarkAndEvacuate if is_broken(Fault::EvacuateStays) => {}
+                BlocklistAction::MarkBlocklisted | BlocklistAction::MarkAndEvacuate => {
+                    self.demanded.push(item.key.clone());
+                }
             }
         }
     }
@@ -75,7 +82,8 @@ impl JobMaster {
         for item in self.evacuation.items() {
             // Gone, or weaker: the removal of one order may leave another's behind.
             let held = self.blocklist.item(&item);
-            if held.is_none_or(|held| held.action != BlocklistAction::MarkAndEvacuate) {
+            let is_over = held.is_none_or(|held| held.action != BlocklistAction::MarkAndEvacuate);
+            if is_over && !is_broken(Fault::MarkMoves) {
                 self.evacuate(now, EvacuationInput::Withdrawn { item }, out);
             }
         }

@@ -32,6 +32,7 @@ use super::slots::profile::ResourceProfile;
 use super::slots::sharing::SlotSharing;
 use crate::clock::Timestamp;
 use crate::id::SubtaskId;
+use crate::probe::{Fault, is_broken};
 
 pub use message::{JobMasterInput, JobMasterOutput, JobMasterPeer, ToResourceManager};
 
@@ -135,7 +136,9 @@ impl JobMaster {
             JobMasterInput::TaskManagerRegistered(location) => {
                 // Who registers again has given up what it did under its former registration.
                 let again = Cause::new("TaskManagerLost", "it registered again");
-                self.lose_task_manager(now, &location.resource_id, &again, out);
+                if !is_broken(Fault::RegistrationKeeps) {
+                    self.lose_task_manager(now, &location.resource_id, &again, out);
+                }
                 self.pool.register_task_manager(&location);
                 self.blocklist.register_task_manager(&location);
                 let id = location.resource_id.clone();

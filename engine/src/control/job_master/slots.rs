@@ -15,6 +15,7 @@ use crate::control::slots::choice::{Wishes, choose_slot};
 use crate::control::slots::pool::{SlotOffer, SlotPoolOutput, SlotUse};
 use crate::control::slots::profile::ResourceCounter;
 use crate::id::SubtaskId;
+use crate::probe::{Fault, is_broken};
 
 impl JobMaster {
     /// Takes the offered slots that are needed.
@@ -166,6 +167,9 @@ impl JobMaster {
         mut waiting: BTreeSet<SubtaskId>,
         out: &mut Vec<JobMasterOutput>,
     ) -> BTreeSet<SubtaskId> {
+        if is_broken(Fault::FinishedRunsAgain) {
+            return waiting;
+        }
         let before = waiting.len();
         waiting.retain(|subtask| !self.finished_in_checkpoint.contains(subtask));
         if waiting.len() == before {
@@ -202,6 +206,9 @@ impl JobMaster {
     /// Tells the evacuation who has left by another way, and how many slots are held beyond need.
     pub(super) fn note_replacements(&mut self, now: Moment, out: &mut Vec<JobMasterOutput>) {
         for victim in self.evacuation.victims() {
+            if is_broken(Fault::VictimsKept) {
+                break;
+            }
             let stays = self.executions.current(victim).is_some();
             if !stays || self.place(victim.subtask).is_none() {
                 self.evacuate(now, EvacuationInput::Left(victim), out);

@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::driver::{DriverCommand, WorkerSpec};
 use crate::control::identity::{AllocationId, JobId, LeaderId, ResourceId};
+use crate::probe::{Fault, is_broken};
 
 /// The most ended task managers that are remembered.
 const RELEASED_MAX: usize = 10_000;
@@ -328,7 +329,7 @@ impl SlotManager {
         let usable = self.task_managers.iter_mut().filter(|(id, registered)| {
             registered.profile.serves(profile)
                 && registered.free() > 0
-                && !checker.is_blocklisted_task_manager(id)
+                && (!checker.is_blocklisted_task_manager(id) || is_broken(Fault::BlockedGranted))
         });
         let Some((id, registered)) =
             usable.max_by(|a, b| a.1.free().cmp(&b.1.free()).then_with(|| b.0.cmp(a.0)))

@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::control::blocklist::cause::Cause;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::identity::{AllocationId, NodeId, ResourceId, TaskManagerLocation};
+use crate::probe::{Fault, is_broken};
 
 /// A slot that a task manager offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -342,12 +343,13 @@ impl SlotPool {
         let is_blocklisted = checker.is_blocklisted_task_manager(task_manager);
         for offer in offers {
             if let Some(held) = self.slots.get(&offer.allocation) {
-                if held.task_manager == *task_manager {
+                let is_refused = is_blocklisted && is_broken(Fault::HeldSlotRefused);
+                if held.task_manager == *task_manager && !is_refused {
                     accepted.push(offer.allocation);
                 }
                 continue;
             }
-            if is_blocklisted {
+            if is_blocklisted && !is_broken(Fault::BlockedOfferTaken) {
                 continue;
             }
             let Some(matched) = matching(self, &offer.profile) else { continue };

@@ -230,6 +230,19 @@ fn arbitrary_item() -> impl Strategy<Value = BlocklistedItem> {
     )
 }
 
+/// An item that ended and its older tombstone, both due in one look, were counted twice.
+#[test]
+fn an_item_and_its_tombstone_may_end_in_one_look() {
+    let mut tracker = tracker();
+    tracker.add_new_blocklisted_items(at(0), [item(node("n"), M, 100)]);
+    tracker.remove_items(at(1), &[node("n")]);
+    let again = tracker.issue(at(2), wish(node("n"), M, 500));
+    tracker.add_new_blocklisted_items(at(2), [again]);
+    assert_eq!(tracker.blocklisted_node_count(), 1);
+    assert_eq!(tracker.remove_timed_out(at(1_000_000)).len(), 1);
+    assert_eq!(tracker.blocklisted_node_count(), 0);
+}
+
 proptest! {
     #[test]
     fn t18_join_is_commutative_associative_and_idempotent(
