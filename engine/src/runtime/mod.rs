@@ -12,6 +12,8 @@ mod idle;
 mod in_flight;
 mod incremental;
 mod parts;
+#[cfg(feature = "plugin")]
+pub mod plugin;
 mod request;
 mod restarts;
 mod restore;

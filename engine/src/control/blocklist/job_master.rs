@@ -179,7 +179,8 @@ impl JobMasterBlocklistHandler {
     /// When [`JobMasterBlocklistHandler::tick`] is due next.
     pub fn deadline(&self) -> Option<Timestamp> {
         let ends = self.tracker.deadline()?;
-        Some(self.listeners.deadline().map_or(ends, |resend| resend.min(ends)))
+        let others = [self.listeners.deadline(), self.strategies.deadline()];
+        others.into_iter().flatten().chain([ends]).min()
     }
 
     /// A task manager registered; whether it is blocklisted already.

@@ -43,7 +43,8 @@ impl StrategyRegistry {
         self.0.insert(factory.id().to_owned(), factory);
     }
 
-    /// The strategies of these ids.
+    /// The strategies of these ids. What follows the first colon of an id is its strategy's own option of that name:
+    /// `plugin:/a/program` is `plugin` with the option `plugin` set to `/a/program`.
     ///
     /// # Errors
     /// If an id is unknown or its options are wrong.
@@ -52,7 +53,15 @@ impl StrategyRegistry {
         ids: &[String],
         options: &BTreeMap<String, String>,
     ) -> Result<Vec<Box<dyn BlocklistStrategy>>, OptionError> {
-        ids.iter().map(|id| self.factory(id)?.create(options)).collect()
+        let create = |id: &String| {
+            let Some((name, argument)) = id.split_once(':') else {
+                return self.factory(id)?.create(options);
+            };
+            let mut options = options.clone();
+            options.insert(name.to_owned(), argument.to_owned());
+            self.factory(name)?.create(&options)
+        };
+        ids.iter().map(create).collect()
     }
 
     fn factory(&self, id: &str) -> Result<&dyn BlocklistStrategyFactory, OptionError> {

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::item::{ItemKey, NewItem};
 use super::strategy::{BlocklistStrategy, FailureEvent, ProgressEvent, RemovalReason};
+use crate::clock::Timestamp;
 use crate::control::moment::Moment;
 
 /// After how many panics a strategy is switched off.
@@ -18,6 +19,9 @@ pub const SHADOW_MAX: usize = 256;
 
 /// The most items one call of a strategy may produce; the rest is dropped and counted as an error.
 pub const ITEMS_PER_CALL_MAX: usize = 64;
+
+/// The most problems of strategies that are kept.
+pub const PROBLEMS_MAX: usize = 32;
 
 /// Whether strategies act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,7 @@ pub struct StrategyRunner {
     mode: StrategyMode,
     shadow: VecDeque<NewItem>,
     errors: u64,
+    problems: VecDeque<String>,
 }
 
 impl StrategyRunner {
@@ -49,7 +54,7 @@ impl StrategyRunner {
     pub fn new(strategies: Vec<Box<dyn BlocklistStrategy>>, mode: StrategyMode) -> Self {
         let strategies =
             strategies.into_iter().map(|strategy| Guarded { strategy, panics: 0 }).collect();
-        Self { strategies, mode, shadow: VecDeque::new(), errors: 0 }
+        Self { strategies, mode, shadow: VecDeque::new(), errors: 0, problems: VecDeque::new() }
     }
 
     /// The items of all strategies for a failure; none in shadow mode.
@@ -83,7 +88,18 @@ impl StrategyRunner {
         self.shadow.iter()
     }
 
-    /// How often strategies panicked or said too much.
+    /// When [`StrategyRunner::tick`] is due.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let working = self.strategies.iter().filter(|guarded| guarded.panics < PANICS_MAX);
+        working.filter_map(|guarded| guarded.strategy.deadline()).min()
+    }
+
+    /// What went wrong in strategies, oldest first; at most [`PROBLEMS_MAX`] are kept.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.problems.iter().map(String::as_str)
+    }
+
+    /// How often strategies panicked, said too much or reported a problem.
     pub fn errors(&self) -> u64 {
         self.errors
     }
@@ -98,20 +114,31 @@ impl StrategyRunner {
         mut call: impl FnMut(&mut dyn BlocklistStrategy) -> Vec<NewItem>,
     ) -> Vec<NewItem> {
         let mut merged: BTreeMap<ItemKey, NewItem> = BTreeMap::new();
+        let mut problems = Vec::new();
         for guarded in self.strategies.iter_mut().filter(|g| g.panics < PANICS_MAX) {
             let strategy = guarded.strategy.as_mut();
-            let Ok(mut items) = catch_unwind(AssertUnwindSafe(|| call(strategy))) else {
+            let called = catch_unwind(AssertUnwindSafe(|| {
+                let items = call(strategy);
+                (items, strategy.take_problems())
+            }));
+            let Ok((mut items, its_problems)) = called else {
                 guarded.panics += 1;
-                self.errors += 1;
+                problems.push(format!("{}: it panicked", guarded.strategy.name()));
                 continue;
             };
+            problems.extend(its_problems);
             if items.len() > ITEMS_PER_CALL_MAX {
+                problems.push(format!("{}: {} items at a time", strategy.name(), items.len()));
                 items.truncate(ITEMS_PER_CALL_MAX);
-                self.errors += 1;
             }
             for item in items {
                 merge(&mut merged, item);
             }
+        }
+        self.errors += problems.len() as u64;
+        self.problems.extend(problems);
+        while self.problems.len() > PROBLEMS_MAX {
+            self.problems.pop_front();
         }
         let items = merged.into_values();
         match self.mode {
@@ -137,6 +164,7 @@ impl Clone for StrategyRunner {
             mode: self.mode,
             shadow: self.shadow.clone(),
             errors: self.errors,
+            problems: self.problems.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::item::{ItemKey, NewItem};
+use crate::clock::Timestamp;
 use crate::control::identity::{JobId, TaskManagerLocation};
 use crate::control::moment::Moment;
 use crate::id::AttemptId;
@@ -83,8 +84,18 @@ pub trait BlocklistStrategy: Send {
     /// An item is gone, whoever made it.
     fn on_item_removed(&mut self, _now: Moment, _key: &ItemKey, _why: RemovalReason) {}
 
-    /// Time passes; called once per check interval. Items that became due.
+    /// Time passes; called at the latest once per check interval. Items that became due.
     fn tick(&mut self, _now: Moment) -> Vec<NewItem> {
+        Vec::new()
+    }
+
+    /// When `tick` is to be called earlier than that.
+    fn deadline(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// What went wrong in it since the last call, for people. At most a few sentences are kept.
+    fn take_problems(&mut self) -> Vec<String> {
         Vec::new()
     }
 }
