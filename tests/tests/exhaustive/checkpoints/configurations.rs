@@ -126,14 +126,30 @@ fn broken_rules_are_found() {
         budget: Budget { requests: 1, ..Budget::default() },
         ..plan(&[(Role::Source, 2), (Role::Commits, 1)])
     };
+    let two_restarted =
+        Plan { budget: Budget { requests: 1, crashes: 1, ..Budget::default() }, ..two.clone() };
     let restarted = Plan {
         budget: Budget { requests: 1, crashes: 1, ..Budget::default() },
         ..plan(&[(Role::Source, 1), (Role::Commits, 1)])
     };
-    let faults = [(Fault::PermitTooEarly, &two), (Fault::UncommittedIsFinished, &restarted)];
+    let faults = [
+        (Fault::PermitTooEarly, &two),
+        (Fault::UncommittedIsFinished, &restarted),
+        (Fault::OneBarrierEarly, &two_restarted),
+    ];
     for (fault, plan) in faults {
         let found = violation(Plan { fault: Some(fault), ..plan.clone() });
         println!("{fault:?}: {found:?}");
         assert!(found.is_some(), "{fault:?} is not found");
     }
+}
+
+#[test]
+fn a_crash_of_two_sources_and_their_sink() {
+    let plan = Plan {
+        splits: vec![1, 1],
+        budget: Budget { crashes: 1, ..Budget::default() },
+        ..plan(&[(Role::Source, 2), (Role::Commits, 1)])
+    };
+    explore_all("2 x 1, a crash", plan, 12_000);
 }
