@@ -283,6 +283,101 @@ fn end_notice(weakened: Option<Site>) {
     });
 }
 
+/// EP-18: a producer comes to its end while its consumer learns of a checkpoint. Whoever learns first sees to the
+/// channel's barrier: the producer in band, with a notice that says so, or the consumer right before the end.
+#[test]
+fn ep_18_loom_one_barrier_a_channel_before_its_end_and_no_wake_up_lost() {
+    explore(None, || {
+        let (mut producer, mut consumer) = channel::<u64>(small_lane());
+        let is_triggered = Arc::new(AtomicBool::new(false));
+        let [by_producer, by_trigger] = [Arc::clone(&is_triggered), Arc::clone(&is_triggered)];
+        let trigger = thread::spawn(move || by_trigger.store(true, Release));
+        let pushing = thread::spawn(move || {
+            producer.push_event(1);
+            let takes_part = by_producer.load(Acquire);
+            if takes_part {
+                producer.push_event(BARRIER);
+            }
+            producer.finish(NOTICE + u64::from(takes_part) * SENT, END);
+            takes_part
+        });
+        let mut channel = Ending::default();
+        channel.step(&mut consumer, &is_triggered);
+        channel.step(&mut consumer, &is_triggered);
+        trigger.join().expect("no panic");
+        let takes_part = pushing.join().expect("no panic");
+        (0..4).for_each(|_| channel.step(&mut consumer, &is_triggered));
+        assert!(channel.is_over);
+        let is_owed = takes_part || channel.is_known_before_end;
+        assert_eq!(
+            channel.delivered,
+            [&[1][..], &[BARRIER][..usize::from(is_owed)], &[END]].concat()
+        );
+    });
+    explore(None, || {
+        let (parker, waker) = parker();
+        let (mut producer, consumer) =
+            channel::<u64>(LaneOptions { consumer: waker, ..small_lane() });
+        let mut ends = ManuallyDrop::new((parker, consumer));
+        let taking = thread::spawn(move || {
+            let (parker, consumer) = &mut *ends;
+            let (mut is_told, mut is_over) = (false, false);
+            while !is_over {
+                match consumer.next() {
+                    Next::Priority(_) => is_told = true,
+                    Next::End { .. } => is_over = true,
+                    Next::Slot { .. } => unreachable!("nothing else was pushed"),
+                    Next::Empty => parker.park(None, || consumer.backlog() > 0),
+                }
+            }
+            assert!(is_told, "the notice came first");
+            drop(ManuallyDrop::into_inner(ends));
+        });
+        producer.finish(NOTICE, END);
+        let producer = ManuallyDrop::new(producer);
+        taking.join().expect("no panic");
+        drop(ManuallyDrop::into_inner(producer));
+    });
+}
+
+/// What a notice has more if the producer sent the barrier itself.
+const SENT: u64 = 100;
+
+/// A consumer that puts the barrier right before an end that it knows of.
+#[derive(Default)]
+struct Ending {
+    delivered: Vec<u64>,
+    /// The notice has come: the producer's end stands in the ring.
+    is_noticed: bool,
+    /// The producer has sent the barrier.
+    is_sent: bool,
+    is_known_before_end: bool,
+    is_over: bool,
+}
+
+impl Ending {
+    fn step(&mut self, consumer: &mut Consumer<u64>, is_triggered: &AtomicBool) {
+        // As a task does: the trigger is in its mailbox, which it looks into before it reads.
+        self.is_known_before_end |= !self.is_over && is_triggered.load(Acquire);
+        match consumer.next() {
+            Next::Priority(notice) => {
+                self.is_noticed = true;
+                self.is_sent = notice.event == NOTICE + SENT;
+            }
+            Next::Slot { slot, .. } => self.delivered.push(event(&slot)),
+            Next::End { event, .. } => {
+                assert!(self.is_noticed, "the notice came first");
+                if self.is_known_before_end && !self.is_sent {
+                    self.delivered.push(BARRIER);
+                }
+                self.delivered.push(event);
+                self.is_over = true;
+            }
+            Next::Empty => thread::yield_now(),
+        }
+    }
+}
+
 fn pool(segments: usize, owner: Waker) -> Pool {
     Pool::new(PoolOptions { segment_bytes: 8, segments, emission_bytes_max: 0 }, owner)
 }

@@ -5,3 +5,6 @@ pub mod event;
 pub mod input;
 pub mod options;
 pub mod partition;
+
+#[cfg(test)]
+mod tests;

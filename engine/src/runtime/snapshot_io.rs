@@ -532,3 +532,6 @@ pub(super) fn wall_of(clock: Clock, at: Timestamp) -> EpochMillis {
     let ago = i64::try_from(clock.now().since(at).as_millis()).unwrap_or(0);
     EpochMillis(Clock::wall().0 - ago)
 }
+
+#[cfg(test)]
+mod tests;

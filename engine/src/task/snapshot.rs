@@ -329,6 +329,17 @@ mod tests {
     }
 
     #[test]
+    fn cw_03_a_checkpoint_below_one_that_was_given_up_is_not_begun() {
+        let mut machine = Machine::new(None);
+        let (checkpoint, reason) = (CheckpointId(2), AbortReason::CancellationBarrier);
+        outputs(&mut machine, &[Input::LocalAbort { checkpoint, reason }]);
+        let checkpoint = CheckpointId(1);
+        assert_eq!(outputs(&mut machine, &[take(1)]), [Output::Drop { checkpoint }]);
+        assert!(outputs(&mut machine, &done(1)).is_empty(), "and never acknowledged");
+        assert_eq!(outputs(&mut machine, &[take(3)]).len(), 3, "3 is taken");
+    }
+
+    #[test]
     fn cw_07_a_checkpoint_given_up_before_its_barrier_is_cancelled_downstream() {
         let mut machine = Machine::new(None);
         let checkpoint = CheckpointId(2);

@@ -179,6 +179,24 @@ fn the_end_is_announced_and_last() {
 }
 
 #[test]
+fn p08_what_a_consumer_must_be_told_needs_no_credit() {
+    // With every buffer out, a sender that needed one to say so waited for a receiver that waited for its word.
+    let (mut producer, mut consumer) = channel(options(2));
+    for byte in 0..2 {
+        producer.write(&[byte; 64]).unwrap();
+        producer.flush();
+    }
+    assert!(!producer.is_ready(), "no segment is free");
+    assert_eq!(producer.push_priority(BARRIER), 2);
+    assert_eq!(producer.push_event(7), 2);
+    assert_eq!(next(&mut consumer), Some(Seen::Priority(BARRIER, 2)), "told with nothing read");
+    assert_eq!(producer.finish(8, 9), 3);
+    assert_eq!(next(&mut consumer), Some(Seen::Priority(8, 3)));
+    let rest = [records(0, &[0; 64]), records(1, &[1; 64]), Seen::Event(2, 7), Seen::End(3, 9)];
+    assert_eq!(all(&mut consumer), rest);
+}
+
+#[test]
 fn nothing_follows_the_end() {
     type Push = fn(&mut Producer<u32>);
     let pushes: [Push; 5] = [

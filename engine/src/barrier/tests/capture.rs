@@ -72,6 +72,24 @@ fn ch_06_an_announced_barrier_ends_the_capture_wherever_the_reader_is() {
 }
 
 #[test]
+fn ch_07_a_promotion_needs_no_further_word_of_a_channel_whose_announcement_was_served() {
+    let mut rig = Rig::held(2, timeout(10));
+    rig.run("B0 B0 a1,0 b1,0 B1 a1,1 b1,1 B1");
+    assert_eq!(
+        (rig.triggered(), rig.has_priority(0)),
+        (vec![], false),
+        "both are known and silent"
+    );
+    let at = rig.machine.deadline().expect("the task is woken for the promotion");
+    assert_eq!(at, rig.barrier(1).timestamp + std::time::Duration::from_millis(10));
+    rig.run("+10");
+    assert_eq!((rig.triggered(), rig.counts(1)), (vec![1], vec![2, 1]));
+    assert_eq!((rig.completed.clone(), rig.machine.deadline()), (vec![1], None));
+    rig.run("p");
+    assert_eq!(rig.triggered(), [1], "the barriers that are read later say nothing new");
+}
+
+#[test]
 fn ch_08_a_stopped_capture_takes_nothing_more() {
     let mut rig = unaligned(2);
     rig.run("u1,0 B1 u1,1 u2,1 B1 B0");
@@ -167,6 +185,25 @@ fn os_06_a_stale_barrier_stays_in_its_place_and_is_skipped() {
     rig.run("a10,1 b10,1 p");
     assert_eq!((rig.triggered(), rig.completed.clone()), (vec![10], vec![10]));
     assert_eq!(rig.delivered(0), "D0 b9 D1 b10");
+}
+
+#[test]
+fn os_07_a_blocked_channel_still_serves_what_overtakes_and_its_data_waits_for_the_end() {
+    let mut rig = Rig::held(2, timeout(10));
+    rig.run("a1,0 b1,0 B0 r0");
+    assert_eq!(rig.blocked(), [0]);
+    rig.run("r0");
+    assert_eq!(rig.delivered(0), "b1", "nothing behind the barrier is read");
+    // The other channel makes the checkpoint unaligned; it ends with that.
+    rig.run("B1 u1,1 p");
+    assert_eq!((rig.completed.clone(), rig.counts(1)), (vec![1], vec![0, 1]));
+    assert_eq!((rig.blocked(), rig.delivered(0)), (vec![], "b1 D0".to_owned()));
+    // Blocked again, and the notice of its end is served all the same.
+    rig.run("a2,0 b2,0 B0 r0 Eq0");
+    assert_eq!((rig.blocked(), rig.has_priority(0)), (vec![0], false));
+    rig.run("u2,1");
+    assert_eq!(rig.counts(2), [0, 0], "what waits behind the barrier is after the checkpoint");
+    assert_eq!(rig.completed, [1, 2]);
 }
 
 #[test]

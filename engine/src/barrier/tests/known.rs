@@ -201,3 +201,27 @@ fn odd_order(order: &[&str], reads: bool) -> usize {
     }
     rig.completed.len()
 }
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of little stack shows what recursion would do"
+)]
+fn k43_ends_of_very_many_channels_take_no_stack() {
+    // One call deeper for each channel that ended overflowed the stack of wide jobs.
+    const CHANNELS: usize = 20_000;
+    let narrow = std::thread::Builder::new().stack_size(128 << 10);
+    let ends = narrow.spawn(|| {
+        let mut rig = Rig::held(CHANNELS, CheckpointOptions::unaligned());
+        rig.logs = false;
+        for channel in 0..CHANNELS {
+            rig.data(channel);
+            rig.end(channel);
+            rig.serve_one(channel);
+        }
+        let barrier = rig.barrier(1);
+        rig.feed(Input::Trigger { barrier });
+        assert_eq!(rig.triggered(), [1]);
+    });
+    ends.expect("a thread").join().expect("neither an overflow nor a panic");
+}

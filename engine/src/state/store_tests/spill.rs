@@ -190,6 +190,41 @@ fn a_dropped_spill_file_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path().join("spare")).unwrap().count(), 0);
 }
 
+#[test]
+fn cw_09_a_spill_file_cut_anywhere_by_a_crash_is_ignored_and_its_place_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("checkpoints");
+    let store: Arc<dyn SnapshotStore> = Arc::new(DirectoryStore::new(&root));
+    let whole = {
+        let (snapshots, _) = Snapshots::own(store.clone(), &owner()).unwrap();
+        let mut pool = SpillPool::in_store(&*store, SEGMENT_BYTES, 4).unwrap().unwrap();
+        spill_checkpoint(&snapshots, &mut pool, 1);
+        snapshots.reserve_ids(CheckpointId(100_000)).unwrap();
+        fs::read(root.join("chk-1/spill-0")).unwrap()
+    };
+    assert!(whole.len() > 64 << 10);
+    for (round, bytes) in (0..whole.len()).step_by(1_999).chain([whole.len()]).enumerate() {
+        // Killed with the file written so far: it has its second name or not yet, and there is no manifest.
+        let spare = root.join("spare/spare-77");
+        fs::write(&spare, &whole[..bytes]).unwrap();
+        fs::create_dir(root.join("chk-2")).unwrap();
+        if round % 2 == 0 {
+            fs::hard_link(&spare, root.join("chk-2/spill-0")).unwrap();
+        }
+        let (snapshots, survey) = Snapshots::own(store.clone(), &owner()).unwrap();
+        assert_eq!(survey.completed, [CheckpointId(1)], "cut at {bytes}");
+        assert!(survey.damaged.is_empty() && survey.foreign.is_empty(), "{survey:?}");
+        assert!(!root.join("chk-2").exists() && !spare.exists(), "cut at {bytes}");
+        verify(&store, "chk-1").unwrap();
+        // And the place is free for the next one.
+        let mut pool = SpillPool::in_store(&*store, SEGMENT_BYTES, 4).unwrap().unwrap();
+        snapshots.reserve_ids(CheckpointId(200_000)).unwrap();
+        spill_checkpoint(&snapshots, &mut pool, 3);
+        verify(&store, "chk-3").unwrap();
+        snapshots.remove(CheckpointId(3)).unwrap();
+    }
+}
+
 /// Mounts a file system of 10 MiB, if this machine lets us.
 struct SmallDisk(tempfile::TempDir);
 

@@ -191,6 +191,23 @@ fn dp_07_ignoring_records_in_flight_keeps_every_finished_entry() {
 }
 
 #[test]
+fn k13_a_restore_without_records_in_flight_runs_no_finished_operator_again() {
+    // Copying the state without what was in flight lost who had finished, and finished operators ran again.
+    let graph = topology(&[4, 4], &[(0, 1, AllToAll)]);
+    let whole = Restoration::new(&graph, &all_kinds()).unwrap();
+    let mut ignoring = all_kinds();
+    ignoring.ignore_in_flight();
+    let without = Restoration::new(&graph, &ignoring).unwrap();
+    assert_eq!(without.left_out, whole.left_out);
+    for (subtask, task) in &without.tasks {
+        assert_eq!(task.operators_finished, whole.tasks[subtask].operators_finished);
+        assert_eq!(task.born_ended, whole.tasks[subtask].born_ended);
+        assert_eq!(task.operators, whole.tasks[subtask].operators, "state stays");
+    }
+    assert_ne!(ignoring, all_kinds(), "something was in flight");
+}
+
+#[test]
 fn dp_08_each_of_the_five_kinds_of_entry_restores_as_what_it_is() {
     let graph = topology(&[4, 4], &[(0, 1, AllToAll)]);
     let restored = Restoration::new(&graph, &all_kinds()).unwrap();
