@@ -196,8 +196,11 @@ impl Segments {
 
     /// Lets the file system set aside the next segment and maps it.
     fn grant(&mut self, file: &File) -> io::Result<bool> {
-        if !allocate(file, self.granted, self.bytes_each)? {
-            return Ok(false);
+        match allocate(file, self.granted, self.bytes_each) {
+            Ok(true) => {}
+            // A disk that lacks a segment may have room for what there is to write: plain writes find out.
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NOSPC) => return Ok(false),
+            outcome => return outcome,
         }
         if self.maps.len() as u64 * self.bytes_each == self.granted {
             let length = usize::try_from(self.bytes_each).expect("a segment fits into memory");
