@@ -86,8 +86,6 @@ pub enum Fault {
     DealtTwice,
     /// A channel whose barrier was read is captured.
     AlignedCaptured,
-    /// A capture goes on behind a barrier that stands in band.
-    CapturedPastBarrier,
     /// New records are read before those that were in flight.
     LanesBeforeRecovered,
     /// A snapshot that an operator failed is waited for.
@@ -163,7 +161,6 @@ impl Fault {
         Self::CompletionNotTold,
         Self::DealtTwice,
         Self::AlignedCaptured,
-        Self::CapturedPastBarrier,
         Self::LanesBeforeRecovered,
         Self::SnapshotOverForgotten,
         Self::PreparedForgotten,

@@ -585,7 +585,7 @@ impl Control {
             }
             Output::FailJob { checkpoint, reason, .. } => {
                 let which = checkpoint.map_or_else(String::new, |id| format!(" {id}"));
-                let message = format!("checkpoint{which} failed: {reason:?}");
+                let message = format!("checkpoint{which} failed: {reason}");
                 self.fail(Error::new(ErrorKind::Checkpoint, message));
             }
             Output::Promise { request, outcome } => self.promise(request, outcome),
@@ -630,7 +630,7 @@ impl Control {
             }
             Fact::Failed { checkpoint, reason, unacknowledged, kind } => {
                 let cause = checkpoint.and_then(|id| self.failure_causes.get(&id).cloned());
-                let mut text = format!("{reason:?}");
+                let mut text = reason.to_string();
                 if let Some(cause) = cause {
                     text = format!("{text}: {cause}");
                 }
@@ -868,7 +868,7 @@ impl Control {
         let parallelism = |id: VertexId| self.vertices[id.0 as usize].parallelism;
         for edge in &self.graph.edges {
             let (producers, consumers) = (parallelism(edge.from), parallelism(edge.to));
-            let options = self.partition_options(edge.kind);
+            let options = self.partition_options(edge.to);
             for from in 0..producers {
                 let producer = SubtaskId { vertex: edge.from, index: from };
                 let mut lanes = Vec::new();
@@ -893,9 +893,13 @@ impl Control {
         }
     }
 
-    fn partition_options(&self, kind: EdgeKind) -> PartitionOptions {
+    /// Those of an edge to that vertex. What is in flight towards a task is captured on all its inputs or on none: if one of them
+    /// can't be dealt out again by key, none is overtaken.
+    fn partition_options(&self, to: VertexId) -> PartitionOptions {
+        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
+        let are_keyed = inputs.all(|edge| edge.kind == EdgeKind::Keyed);
         PartitionOptions {
-            supports_unaligned: kind == EdgeKind::Keyed || self.options.unaligned_any_edge,
+            supports_unaligned: are_keyed || self.options.unaligned_any_edge,
             record_bytes_max: self.options.record_bytes_max,
             segment_bytes: self.options.segment_bytes,
         }

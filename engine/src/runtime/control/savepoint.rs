@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crossbeam::channel::Sender;
 
 use super::{Control, Phase};
+use crate::control::checkpoint::failure::FailureReason;
 use crate::control::checkpoint::message::{Input, Outcome, StopOutcome};
 use crate::control::checkpoint::options::SnapshotKind;
 use crate::control::checkpoint::request::{Origin, RequestId};
@@ -110,9 +111,9 @@ impl Control {
     pub(super) fn promise(&mut self, request: RequestId, outcome: Outcome) {
         self.wanted.remove(&request);
         let Some(promise) = self.promises.remove(&request) else { return };
-        let failed = |control: &Self, checkpoint: Option<CheckpointId>, reason| {
+        let failed = |control: &Self, checkpoint: Option<CheckpointId>, reason: FailureReason| {
             let cause = checkpoint.and_then(|id| control.failure_causes.get(&id).cloned());
-            cause.unwrap_or_else(|| format!("{reason:?}"))
+            cause.unwrap_or_else(|| reason.to_string())
         };
         let error =
             |cause: String| Error::new(ErrorKind::Checkpoint, format!("no checkpoint: {cause}"));
