@@ -14,6 +14,7 @@ mod recovery;
 mod resume;
 mod rig;
 mod savepoints;
+mod scenarios;
 mod script;
 mod serde;
 mod sinks;

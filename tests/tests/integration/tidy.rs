@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use source::{code_of, crate_paths, has_word};
 
-mod source;
+pub(crate) mod source;
 
 /// The engine's modules, from the lowest level up. A file uses lower levels and its own module; the single files of the
 /// lowest level use each other, and so do the parts of chains.
@@ -208,22 +208,22 @@ fn words_of(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-fn assert_none(wrong: &[String]) {
+pub(crate) fn assert_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 /// Where the workspace is.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the package is a folder of the workspace").to_owned()
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Each Rust file's path from the root, and its text.
-fn rust_files() -> Vec<(String, String)> {
+pub(crate) fn rust_files() -> Vec<(String, String)> {
     let mut files = text_files();
     files.retain(|(path, _)| path.ends_with(".rs"));
     assert!(files.len() > 20, "the repository has more Rust files than that");

@@ -1,8 +1,16 @@
 //! Rust source as far as the checks need it: code without comments, strings and test modules, and the paths in it.
 
-/// The code of a file: comments and the contents of strings are left out, and so is all from a test module on, which
-/// stands last in its file.
+/// The code of a file that is no test: all from a test module on, which stands last in its file, is left out.
 pub(crate) fn code_of(text: &str) -> String {
+    let mut code = with_tests(text);
+    if let Some(tests) = code.find("#[cfg(test)]\nmod tests {") {
+        code.truncate(tests);
+    }
+    code
+}
+
+/// The code of a file without comments and the contents of strings.
+pub(crate) fn with_tests(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -25,10 +33,7 @@ pub(crate) fn code_of(text: &str) -> String {
         };
         rest = &rest[skipped..];
     }
-    match code.find("#[cfg(test)]\nmod tests {") {
-        Some(tests) => code[..tests].to_owned(),
-        None => code,
-    }
+    code
 }
 
 /// Bytes of a string literal that begins here.
