@@ -31,6 +31,7 @@ impl Failure {
                 | ErrorKind::Io
                 | ErrorKind::Cancelled
                 | ErrorKind::Stuck
+                | ErrorKind::Resources
                 | ErrorKind::Internal
                 | _ => 1,
             },

@@ -50,6 +50,7 @@ pub fn run(
             | ErrorKind::Io
             | ErrorKind::Cancelled
             | ErrorKind::Stuck
+            | ErrorKind::Resources
             | ErrorKind::Internal => FAILED,
         }
     })

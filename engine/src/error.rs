@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Cancelled,
     /// A task did not return from user code by the deadline and was left behind.
     Stuck,
+    /// Nobody has the slots that the job needs.
+    Resources,
     /// The thing asked for is not supported.
     Unsupported,
     /// Tidegate itself is wrong; please report it.

@@ -130,8 +130,8 @@ impl Job {
         let config = self.config.clone();
         let (parts, endpoint) = match self.start(&options, store)? {
             Started::Ended(endpoint) => (None, endpoint),
-            Started::Ready(mut parts, parkers) => {
-                parts.spawn(parkers, &options)?;
+            Started::Ready(mut parts) => {
+                parts.spawn(&options)?;
                 let endpoint = parts.endpoint();
                 (Some(*parts), endpoint)
             }
@@ -159,7 +159,7 @@ impl Job {
         let config = self.config.clone();
         let (parts, endpoint, outcome) = match self.start(&options, store)? {
             Started::Ended(endpoint) => (None, endpoint, Some(Ok(()))),
-            Started::Ready(parts, _) => {
+            Started::Ready(parts) => {
                 let endpoint = parts.endpoint();
                 (Some(*parts), endpoint, None)
             }
@@ -191,7 +191,7 @@ impl Job {
         tune(&mut options);
         match self.start(&options, store)? {
             Started::Ended(_) => Ok(None),
-            Started::Ready(parts, _) => Ok(crate::runtime::simulation::Simulation::new(*parts)),
+            Started::Ready(parts) => Ok(crate::runtime::simulation::Simulation::new(*parts)),
         }
     }
 
@@ -304,9 +304,8 @@ impl Job {
                 }
             }
         }
-        let (parts, parkers) =
-            Parts::new(&self.name, graph, options.clone(), snapshots, splits, begin)?;
-        Ok(Started::Ready(Box::new(parts), parkers))
+        let parts = Parts::new(&self.name, graph, options.clone(), snapshots, splits, begin)?;
+        Ok(Started::Ready(Box::new(parts)))
     }
 }
 
@@ -316,7 +315,7 @@ const LATENCY_INTERVAL: Duration = Duration::from_millis(10);
 enum Started {
     /// The checkpoint directory says that the job has ended.
     Ended(JobEndpoint),
-    Ready(Box<Parts>, Vec<tidegate_netstack::parker::Parker>),
+    Ready(Box<Parts>),
 }
 
 /// A running job. Dropping it cancels the job without waiting.

@@ -73,7 +73,12 @@ pub enum RestartDecision {
 enum State {
     Count(u32),
     Rate(VecDeque<Timestamp>),
-    Exponential { attempt: u32, next: Option<Timestamp> },
+    /// Of `attempt` restarts so many were `free`: they waited for nothing, and later ones don't wait longer for them.
+    Exponential {
+        attempt: u32,
+        free: u32,
+        next: Option<Timestamp>,
+    },
 }
 
 /// A restart strategy at work.
@@ -92,7 +97,9 @@ impl RestartStrategy {
         let state = match config {
             RestartConfig::None | RestartConfig::FixedDelay { .. } => State::Count(0),
             RestartConfig::FailureRate { .. } => State::Rate(VecDeque::new()),
-            RestartConfig::ExponentialDelay { .. } => State::Exponential { attempt: 0, next: None },
+            RestartConfig::ExponentialDelay { .. } => {
+                State::Exponential { attempt: 0, free: 0, next: None }
+            }
         };
         Self { config, state, merged_until: None, restarted_regions: BTreeSet::new() }
     }
@@ -116,7 +123,7 @@ impl RestartStrategy {
                 }
             }
             (
-                State::Exponential { attempt, next },
+                State::Exponential { attempt, free, next },
                 RestartConfig::ExponentialDelay {
                     initial_backoff,
                     max_backoff,
@@ -127,9 +134,9 @@ impl RestartStrategy {
                 },
             ) => {
                 if next.is_some_and(|next| now.since(next) >= *reset_threshold) {
-                    *attempt = 0;
+                    (*attempt, *free) = (0, 0);
                 }
-                let exponent = i32::try_from(*attempt).unwrap_or(i32::MAX);
+                let exponent = i32::try_from(*attempt - *free).unwrap_or(i32::MAX);
                 let plain = initial_backoff.as_secs_f64() * multiplier.powi(exponent);
                 let plain = plain.min(max_backoff.as_secs_f64());
                 let varied = plain * (1.0 + jitter_factor * jitter.clamp(-1.0, 1.0));
@@ -184,13 +191,19 @@ impl RestartStrategy {
         }
     }
 
-    /// A failure of a region: counts it and decides. The first restart of a region waits for nothing.
+    /// A failure of a region: counts it and decides. The first restart of a region waits for nothing, so a failure after it is
+    /// one of its own, however soon it comes.
     pub fn decide(&mut self, now: Timestamp, region: usize, jitter: f64) -> RestartDecision {
         self.notify_failure(now, jitter);
         if !self.can_restart(now) {
             return RestartDecision::Fail;
         }
         if self.restarted_regions.insert(region) {
+            self.merged_until = Some(now);
+            if let State::Exponential { free, next, .. } = &mut self.state {
+                *free += 1;
+                *next = Some(now);
+            }
             return RestartDecision::After(Duration::ZERO);
         }
         RestartDecision::After(self.backoff(now))
@@ -301,6 +314,22 @@ mod tests {
         let mut strategy = exponential(None);
         assert_eq!(strategy.decide(at(0), 0, 0.0), RestartDecision::After(Duration::ZERO));
         assert_eq!(strategy.decide(at(10), 1, 0.0), RestartDecision::After(Duration::ZERO));
-        assert_eq!(strategy.decide(at(20), 0, 0.0), RestartDecision::After(secs(4)));
+        assert_eq!(strategy.decide(at(20), 0, 0.0), RestartDecision::After(secs(1)));
+        assert_eq!(strategy.decide(at(30), 1, 0.0), RestartDecision::After(secs(2)));
+    }
+    #[test]
+    fn a_failure_right_after_a_restart_that_waited_for_nothing_counts() {
+        let config = RestartConfig::FixedDelay { attempts: 2, delay: secs(10) };
+        let mut strategy = RestartStrategy::new(config);
+        let decisions = [0, 1, 12].map(|s| strategy.decide(at(s), 0, 0.0));
+        let expected = [
+            RestartDecision::After(Duration::ZERO),
+            RestartDecision::After(secs(10)),
+            RestartDecision::Fail,
+        ];
+        assert_eq!(decisions, expected);
+        let mut strategy = exponential(None);
+        let delays = [0, 1].map(|s| strategy.decide(at(s), 0, 0.0));
+        assert_eq!(delays, [Duration::ZERO, secs(1)].map(RestartDecision::After));
     }
 }

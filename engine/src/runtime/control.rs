@@ -9,55 +9,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Sender;
-use tidegate_netstack::lane::{self, LaneOptions};
-use tidegate_netstack::pool::PoolOptions;
 
+use deploying::Deployed;
 use failed::FailedCheckpoint;
+use failing::Then;
 use savepoint::Promise;
 pub use savepoint::SavepointStop;
 
 use super::clock::Clock;
-use super::cluster::Cluster;
-use super::deployment::{Deployment, Input as ChannelInput};
-use super::in_flight::InFlight;
+use super::cluster::{Cluster, ClusterParts, Spot};
+use super::crew::Crew;
 use super::parts::RuntimeOptions;
 use super::request::Request;
-use super::restarts::Restarts;
 use super::restore::{self, Handle};
 use super::snapshot_io::{IoRequest, SavepointTarget, StoredTask, wall_of};
-use super::starting::{self, Begin};
-use super::status::{CHECKPOINTS_MAX, CheckpointStats, JobState, Shared};
-use super::worker::{Command, Mailbox};
-use crate::barrier::Guarantee;
+use super::starting::Begin;
+use super::status::{JobState, Shared};
+use super::worker::Command;
 use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointOptions as BarrierOptions;
-use crate::channel::partition::PartitionOptions;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::control::checkpoint::coordinator::Coordinator;
 use crate::control::checkpoint::failure::FailureReason;
-use crate::control::checkpoint::message::{Ack, AckMetrics, Fact, Input, Output, Restored};
-use crate::control::checkpoint::options::{
-    Alignment, CheckpointMode, CheckpointOptions, SnapshotKind,
-};
+use crate::control::checkpoint::message::{Ack, Input, Output};
+use crate::control::checkpoint::options::{Alignment, CheckpointOptions, SnapshotKind};
 use crate::control::checkpoint::request::RequestId;
-use crate::control::checkpoint::restore::{Restoration, TaskRestore};
+use crate::control::checkpoint::restore::left_out;
 use crate::control::checkpoint::tasks::TaskState;
 use crate::control::checkpoint::topology::{self, Topology};
-use crate::control::checkpoint::{legality, metadata::Contributions};
+use crate::control::execution::TaskReport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{EdgePlan, ExecutionGraph, VertexPlan};
-use crate::id::{Attempt, AttemptId, CheckpointId, SubtaskId, VertexId, WorkerIndex};
-use crate::metrics::TaskMetrics;
-use crate::operator::EdgeKind;
-use crate::probe::{self, Fault, is_broken};
+use crate::graph::{ExecutionGraph, VertexPlan};
+use crate::id::{AttemptId, CheckpointId, SubtaskId, WorkerIndex};
+use crate::probe::{Fault, is_broken};
 use crate::source::Split;
-use crate::state::manifest::{ChannelMeta, SnapshotKind as StoredKind};
-use crate::state::part::RestoredState;
+use crate::state::manifest::SnapshotKind as StoredKind;
 use crate::state::snapshots::{End, Snapshots};
 use crate::task::{Mail, Report, ReportKind};
 
+mod deploying;
+mod facts;
 mod failed;
+mod failing;
+mod orders;
+mod requests;
 mod savepoint;
+mod stored;
 
 /// What reaches the control thread.
 #[derive(Debug)]
@@ -76,6 +73,10 @@ pub(super) enum ControlEvent {
     Reserved { below: CheckpointId, result: Result<()> },
     /// A worker has dropped its tasks.
     Cancelled { worker: WorkerIndex, number: u64 },
+    /// A worker has no task of this attempt, or no longer.
+    Canceled { attempt: AttemptId },
+    /// A worker has dropped its tasks and ends.
+    WorkerEnded { worker: WorkerIndex },
     /// The host asks for something.
     Request(Request),
 }
@@ -83,6 +84,7 @@ pub(super) enum ControlEvent {
 /// What the job is about.
 #[derive(Debug)]
 enum Phase {
+    /// The job master decides what runs.
     Running,
     /// Waits until workers have dropped their tasks.
     Cancelling {
@@ -90,26 +92,7 @@ enum Phase {
         awaiting: BTreeSet<WorkerIndex>,
         then: Then,
     },
-    /// Waits before it deploys again.
-    Delayed {
-        until: Timestamp,
-    },
     Over,
-}
-
-#[derive(Debug)]
-enum Then {
-    Restart { at: Timestamp },
-    Fail(Error),
-    Cancelled,
-}
-
-/// One deployed task.
-#[derive(Debug)]
-struct Deployed {
-    attempt: AttemptId,
-    worker: usize,
-    is_finished: bool,
 }
 
 /// The control part of one job.
@@ -120,7 +103,6 @@ pub(super) struct Control {
     vertices: Vec<Arc<VertexPlan>>,
     topology: Topology,
     options: Arc<RuntimeOptions>,
-    workers: Vec<Mailbox>,
     cluster: Cluster,
     io: Sender<IoRequest>,
     snapshots: Snapshots,
@@ -128,14 +110,26 @@ pub(super) struct Control {
     outputs: Vec<Output<Handle>>,
     shared: Arc<Shared>,
     splits: BTreeMap<String, Vec<Split>>,
-    attempt: u32,
+    /// What was deployed last of each subtask.
     tasks: BTreeMap<SubtaskId, Deployed>,
-    restarts: Restarts,
+    /// What the job begins from, until it is deployed for the first time.
+    first: Option<Option<CheckpointId>>,
+    /// What the job master wants deployed.
+    wanted: Option<BTreeMap<AttemptId, Spot>>,
+    /// Tasks that workers were told to drop, and have not yet; where.
+    stopping: BTreeMap<AttemptId, usize>,
+    /// Workers of task managers that are gone, until they have ended.
+    ending: BTreeSet<usize>,
+    /// Tasks that the coordinator knows to be restarting.
+    failing: BTreeSet<SubtaskId>,
+    /// Tasks that a restart from a checkpoint being written would leave out.
+    left_out: BTreeMap<CheckpointId, BTreeSet<SubtaskId>>,
+    last_error: Option<Error>,
     phase: Phase,
     cancellations: u64,
     promises: BTreeMap<RequestId, Promise>,
     /// Savepoints that were asked for and are not triggered.
-    wanted: BTreeMap<RequestId, SavepointTarget>,
+    targets: BTreeMap<RequestId, SavepointTarget>,
     /// Savepoints under way, or complete and not told.
     savepoints: BTreeMap<CheckpointId, SavepointTarget>,
     /// The savepoint the job began from.
@@ -164,7 +158,7 @@ pub(super) struct ControlParts {
     pub(super) job: String,
     pub(super) graph: Arc<ExecutionGraph>,
     pub(super) options: Arc<RuntimeOptions>,
-    pub(super) workers: Vec<Mailbox>,
+    pub(super) crew: Crew,
     pub(super) io: Sender<IoRequest>,
     pub(super) snapshots: Snapshots,
     pub(super) shared: Arc<Shared>,
@@ -216,7 +210,7 @@ pub(super) fn topology(graph: &ExecutionGraph) -> Result<Topology> {
 impl Control {
     /// The control part of a job that is about to be deployed from checkpoint `restore`.
     pub(super) fn new(parts: ControlParts) -> Result<Self> {
-        let ControlParts { clock, job, graph, options, workers, io, snapshots, shared, .. } = parts;
+        let ControlParts { clock, job, graph, options, crew, io, snapshots, shared, .. } = parts;
         let topology = topology(&graph)?;
         let found = snapshots.completed();
         let first = snapshots.next_id();
@@ -227,6 +221,15 @@ impl Control {
             found,
             parts.random,
         );
+        let cluster = Cluster::new(ClusterParts {
+            clock,
+            options: &options.cluster,
+            restart: &options.restart_strategy,
+            is_checkpointed: options.checkpointed,
+            graph: &graph,
+            crew,
+            seed: parts.random,
+        })?;
         let vertices = graph.vertices.iter().cloned().map(Arc::new).collect();
         Ok(Self {
             clock,
@@ -234,22 +237,26 @@ impl Control {
             vertices,
             graph,
             topology,
-            restarts: Restarts::new(options.restart_strategy.clone()),
-            cluster: Cluster::new(clock, &options.cluster)?,
+            cluster,
             options,
-            workers,
             io,
             snapshots,
             coordinator,
             outputs: Vec::new(),
             shared,
             splits: parts.splits,
-            attempt: 0,
             tasks: BTreeMap::new(),
+            first: None,
+            wanted: None,
+            stopping: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            failing: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+            last_error: None,
             phase: Phase::Running,
             cancellations: 0,
             promises: BTreeMap::new(),
-            wanted: BTreeMap::new(),
+            targets: BTreeMap::new(),
             savepoints: BTreeMap::new(),
             origin: None,
             failed_stop: None,
@@ -265,24 +272,19 @@ impl Control {
 
     /// Deploys the job for the first time.
     pub(super) fn begin(&mut self, begin: Begin) {
-        let snapshot = begin.snapshot();
+        self.first = Some(begin.snapshot());
         if let Begin::Savepoint(id, folder) = begin {
             self.origin = Some((id, folder));
         }
-        self.start(snapshot);
-    }
-
-    fn start(&mut self, restore: Option<CheckpointId>) {
-        if let Err(error) = self.deploy(restore) {
-            self.end(Err(error), JobState::Failed);
-        }
+        self.pump();
     }
 
     /// When `tick` wants to be called again.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match self.phase {
-            Phase::Running => self.coordinator.deadline(),
-            Phase::Delayed { until } => Some(until),
+            Phase::Running => {
+                [self.coordinator.deadline(), self.cluster.deadline()].into_iter().flatten().min()
+            }
             Phase::Cancelling { .. } | Phase::Over => None,
         }
     }
@@ -295,21 +297,15 @@ impl Control {
     /// Time has passed.
     pub(super) fn tick(&mut self) {
         let now = self.clock.now();
-        match self.phase {
-            Phase::Running => {
-                if self.coordinator.deadline().is_some_and(|at| at <= now) {
-                    self.decide(Input::Tick);
-                }
+        if matches!(self.phase, Phase::Running) {
+            if self.coordinator.deadline().is_some_and(|at| at <= now) {
+                self.decide(Input::Tick);
             }
-            Phase::Delayed { until } if until <= now => {
-                // A checkpoint whose manifest is being written may be the one to restore.
-                if !self.coordinator.is_storing() {
-                    let latest = self.coordinator.retained().latest();
-                    self.start(latest.max(self.origin.as_ref().map(|(id, _)| *id)));
-                }
+            if self.cluster.deadline().is_some_and(|at| at <= now) {
+                self.cluster.tick();
             }
-            Phase::Delayed { .. } | Phase::Cancelling { .. } | Phase::Over => {}
         }
+        self.pump();
     }
 
     /// Something has happened.
@@ -351,82 +347,26 @@ impl Control {
                     self.decide(Input::ReserveFailed);
                 }
             },
-            ControlEvent::Cancelled { worker, number } => self.cancelled(worker, number),
+            ControlEvent::Cancelled { worker, number } => self.cancelled(worker, Some(number)),
+            ControlEvent::Canceled { attempt } => self.canceled(attempt),
+            ControlEvent::WorkerEnded { worker } => self.worker_ended(worker),
             ControlEvent::Request(request) => self.request(request),
         }
         self.tick();
     }
 
-    fn request(&mut self, request: Request) {
-        match request {
-            Request::Checkpoint(promise) => {
-                if let Some(refusal) = self.refusal() {
-                    let _ = promise.send(Err(refusal));
-                    return;
-                }
-                let request = self.promised(Promise::Checkpoint(promise));
-                self.decide(Input::Request { request, kind: SnapshotKind::Checkpoint });
-            }
-            Request::Savepoint(dir, promise) => self.savepoint(dir, promise),
-            Request::StopWithSavepoint(dir, is_drain, promise) => {
-                self.stop_with_savepoint(dir, is_drain, promise);
-            }
-            Request::Stop => {
-                self.is_stopping = true;
-                if !matches!(self.phase, Phase::Running) {
-                    // Asked for again when the job runs.
-                } else if self.options.checkpointed {
-                    let request = RequestId(self.next_request);
-                    self.next_request += 1;
-                    self.decide(Input::Stop { request, is_drain: false });
-                } else {
-                    for (subtask, task) in &self.tasks {
-                        if !self.vertices[subtask.vertex.0 as usize].sources.is_empty() {
-                            let mail = Mail::Stop { drain: true };
-                            self.workers[task.worker].post(Command::Mail(task.attempt, mail));
-                        }
-                    }
-                }
-            }
-            Request::Cancel => match self.phase {
-                Phase::Over => {}
-                Phase::Running | Phase::Cancelling { .. } | Phase::Delayed { .. } => {
-                    self.decide(Input::Cancel);
-                    self.cancel_all(Then::Cancelled);
-                }
-            },
-            #[cfg(feature = "rest")]
-            Request::Blocklist(call, promise) => {
-                let _ = promise.send(self.cluster.call(&call));
-            }
-            Request::TaskManagers(promise) => {
-                let _ = promise.send(self.cluster.status());
-            }
-            Request::BlocklistCounters(promise) => {
-                let _ = promise.send(self.cluster.figures());
-            }
-        }
-    }
-
     fn report(&mut self, report: Report) {
         let Report { attempt, kind } = report;
-        let Some(task) = self.tasks.get_mut(&attempt.subtask) else { return };
-        if task.attempt != attempt || !matches!(self.phase, Phase::Running) {
+        let is_current = self.tasks.get(&attempt.subtask).is_some_and(|it| it.attempt == attempt);
+        // What a task says that was told to stop changes nothing: it is going to be restarted.
+        let is_heard = is_current && !self.stopping.contains_key(&attempt);
+        if !is_heard || !matches!(self.phase, Phase::Running) {
             return;
         }
         match kind {
             ReportKind::Running => {
                 self.decide(Input::TaskState { task: attempt, state: TaskState::Running });
-                let all_run = self
-                    .tasks
-                    .values()
-                    .all(|task| self.coordinator.tasks().get(task.attempt.subtask).is_running());
-                if all_run {
-                    self.shared.update(|board| board.state = JobState::Running);
-                    if self.is_stopping {
-                        self.request(Request::Stop);
-                    }
-                }
+                self.note_running();
             }
             ReportKind::Snapshot { .. } => {}
             ReportKind::Declined { checkpoint, cause } => {
@@ -451,13 +391,30 @@ impl Control {
                 self.decide(Input::FinishRequest { task: attempt });
             }
             ReportKind::Finished => {
-                task.is_finished = true;
                 self.decide(Input::TaskState { task: attempt, state: TaskState::Finished });
-                if self.tasks.values().all(|task| task.is_finished) {
-                    self.finish();
-                }
+                self.cluster.report(attempt, TaskReport::Finished);
             }
             ReportKind::Failed(error) => self.failed(attempt, error),
+        }
+    }
+
+    /// Whether no task is being restarted or placed.
+    fn is_deployed(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+            && self.wanted.is_none()
+            && self.stopping.is_empty()
+            && self.cluster.is_placed()
+    }
+
+    /// Tells so if all tasks run now.
+    fn note_running(&mut self) {
+        let tasks = self.coordinator.tasks();
+        let all_run = tasks.iter().all(|(_, task)| task.is_running() || task.is_finished());
+        if all_run && self.is_deployed() {
+            self.shared.update(|board| board.state = JobState::Running);
+            if self.is_stopping {
+                self.request(Request::Stop);
+            }
         }
     }
 
@@ -469,60 +426,6 @@ impl Control {
         let marked =
             if self.options.checkpointed { self.snapshots.mark(Some(&End::Ended)) } else { Ok(()) };
         self.end(marked, JobState::Finished);
-    }
-
-    fn stored(&mut self, stored: StoredTask) {
-        let StoredTask {
-            attempt,
-            checkpoint,
-            operators,
-            channels,
-            persisted_bytes,
-            operators_finished,
-            ended_inputs,
-            alignment,
-            bytes,
-        } = stored;
-        if let Some((_, longest, total)) = self.triggered.get_mut(&checkpoint) {
-            *longest = alignment.max(*longest);
-            *total += bytes + persisted_bytes;
-        }
-        let vertex = &self.vertices[attempt.subtask.vertex.0 as usize];
-        let mut by_name = operators;
-        let operators: Vec<_> = vertex
-            .names
-            .iter()
-            .map(|name| by_name.remove(name.as_str()).map(Handle::of_parts))
-            .collect();
-        let holds_uncommitted = operators.iter().flatten().any(|handle| {
-            handle.parts.iter().any(|part| {
-                part.kind == crate::state::manifest::StateKind::Committables
-                    && !is_empty_list(&part.data)
-            })
-        });
-        let pinned_inputs = self.pinned_inputs(attempt.subtask.vertex, &channels);
-        self.decide(Input::Ack(Ack {
-            channels: (!channels.is_empty()).then(|| Handle::of_channels(channels)),
-            pinned_inputs,
-            ended_inputs,
-            operators_finished,
-            holds_uncommitted,
-            operators,
-            metrics: AckMetrics { alignment, persisted_bytes, ..AckMetrics::default() },
-            ..Ack::empty(checkpoint, attempt)
-        }));
-    }
-
-    /// Gates on which bytes were captured that no other subtask could take.
-    fn pinned_inputs(&self, vertex: VertexId, channels: &[ChannelMeta]) -> Vec<u32> {
-        let gates = self.graph.edges.iter().filter(|edge| edge.to == vertex);
-        let is_pinned = |edge: &EdgePlan| {
-            edge.kind != EdgeKind::Keyed
-                && channels
-                    .iter()
-                    .any(|channel| channel.gate == edge.edge as u32 && channel.count > 0)
-        };
-        (0..).zip(gates).filter(|(_, edge)| is_pinned(edge)).map(|(gate, _)| gate).collect()
     }
 
     fn decline(&mut self, task: AttemptId, checkpoint: CheckpointId, reason: FailureReason) {
@@ -572,6 +475,10 @@ impl Control {
                     .triggered
                     .get(&metadata.checkpoint)
                     .map_or_else(Clock::wall, |(at, ..)| wall_of(self.clock, *at));
+                if self.coordinator.tasks().iter().any(|(_, task)| task.is_finished()) {
+                    let finished = left_out(&self.topology, &metadata);
+                    self.left_out.insert(metadata.checkpoint, finished);
+                }
                 let mut meta =
                     restore::manifest(&self.job, &self.graph, &self.topology, &metadata, at);
                 if !self.savepoints.contains_key(&metadata.checkpoint) {
@@ -593,352 +500,14 @@ impl Control {
         }
     }
 
-    fn fact(&mut self, fact: Fact) {
-        probe::note(None, &fact);
-        match fact {
-            Fact::Triggered { checkpoint, .. } => {
-                let now = self.clock.now();
-                self.triggered.insert(checkpoint, (now, Duration::ZERO, 0));
-                self.triggered_snapshot(checkpoint);
-                let triggered_at = wall_of(self.clock, now);
-                self.shared.update(|board| {
-                    board.checkpoint_under_way = Some((checkpoint, triggered_at));
-                });
-            }
-            Fact::Completed { checkpoint, took, kind } => {
-                let (at, alignment, bytes) = self.triggered.remove(&checkpoint).unwrap_or_default();
-                self.triggered = self.triggered.split_off(&checkpoint);
-                self.failure_causes.retain(|id, _| *id > checkpoint);
-                let stats = CheckpointStats {
-                    id: checkpoint,
-                    triggered_at: wall_of(self.clock, at),
-                    duration: took,
-                    alignment,
-                    bytes,
-                };
-                self.shared.update(|board| {
-                    board.checkpoint_under_way.take_if(|(id, _)| *id <= checkpoint);
-                    if !kind.is_notified() {
-                        return;
-                    }
-                    board.checkpoints_completed += 1;
-                    if board.checkpoints.len() == CHECKPOINTS_MAX {
-                        board.checkpoints.remove(0);
-                    }
-                    board.checkpoints.push(stats);
-                });
-            }
-            Fact::Failed { checkpoint, reason, unacknowledged, kind } => {
-                let cause = checkpoint.and_then(|id| self.failure_causes.get(&id).cloned());
-                let mut text = reason.to_string();
-                if let Some(cause) = cause {
-                    text = format!("{text}: {cause}");
-                }
-                if let Some(id) = checkpoint {
-                    self.savepoints.remove(&id);
-                    self.failed_stop = kind.is_stop().then_some(id);
-                    let who = unacknowledged.iter().map(|entry| entry.task);
-                    let failed = FailedCheckpoint::new(id, text, who, &self.graph);
-                    text = failed.to_string();
-                    self.last_failed = Some(failed);
-                }
-                self.shared.update(|board| {
-                    board.checkpoint_under_way.take_if(|(id, _)| Some(*id) == checkpoint);
-                    board.checkpoints_failed += 1;
-                    board.last_checkpoint_failure = Some(text);
-                });
-            }
-            Fact::Acknowledged { .. } | Fact::LateAck { .. } => {}
-        }
-    }
-
     fn mail(&self, attempt: AttemptId, mail: Mail) {
         if let Some(task) = self.tasks.get(&attempt.subtask) {
-            self.workers[task.worker].post(Command::Mail(attempt, mail));
+            self.cluster.crew().post(task.worker, Command::Mail(attempt, mail));
         }
     }
 
     fn ask_io(&self, request: IoRequest) {
         let _ = self.io.send(request);
-    }
-
-    /// A task has failed: restart the job, or fail it.
-    fn failed(&mut self, attempt: AttemptId, error: Error) {
-        self.decide(Input::TaskState { task: attempt, state: TaskState::Failed });
-        self.fail(error);
-    }
-
-    fn fail(&mut self, error: Error) {
-        if !matches!(self.phase, Phase::Running) {
-            return;
-        }
-        let now = self.clock.now();
-        let text = error.to_string();
-        self.shared.update(|board| board.last_failure = Some(text));
-        let may_restart = self.options.checkpointed && is_worth_a_restart(&error);
-        match may_restart.then(|| self.restarts.failed(now)).flatten() {
-            Some(delay) => {
-                let tasks = self.tasks.keys().copied().collect();
-                self.decide(Input::Failover { tasks });
-                self.shared.update(|board| {
-                    board.state = JobState::Restarting;
-                    board.restarts += 1;
-                });
-                self.cancel_all(Then::Restart { at: now + delay });
-            }
-            None => {
-                self.decide(Input::Cancel);
-                self.cancel_all(Then::Fail(error));
-            }
-        }
-    }
-
-    fn cancel_all(&mut self, then: Then) {
-        self.cancellations += 1;
-        let number = self.cancellations;
-        for worker in &self.workers {
-            worker.post(Command::CancelAll(number));
-        }
-        let awaiting = (0..self.workers.len() as u32).map(WorkerIndex).collect();
-        self.phase = Phase::Cancelling { number, awaiting, then };
-    }
-
-    fn cancelled(&mut self, worker: WorkerIndex, number: u64) {
-        let Phase::Cancelling { number: awaited, awaiting, .. } = &mut self.phase else { return };
-        if *awaited != number {
-            return;
-        }
-        awaiting.remove(&worker);
-        if !awaiting.is_empty() {
-            return;
-        }
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Cancelling { then: Then::Restart { at }, .. } => {
-                self.phase = Phase::Delayed { until: at };
-            }
-            Phase::Cancelling { then: Then::Fail(error), .. } => {
-                self.end(Err(error), JobState::Failed);
-            }
-            Phase::Cancelling { then: Then::Cancelled, .. } => {
-                if !self.options.retain_on_cancel {
-                    // Behind whatever is being written.
-                    self.ask_io(IoRequest::RemoveAll);
-                }
-                let error = Error::new(ErrorKind::Cancelled, "the job was cancelled");
-                self.end(Err(error), JobState::Cancelled);
-            }
-            Phase::Running | Phase::Delayed { .. } | Phase::Over => {}
-        }
-    }
-
-    fn end(&mut self, outcome: Result<()>, state: JobState) {
-        self.phase = Phase::Over;
-        self.outcome.get_or_insert(outcome);
-        self.promises.clear();
-        self.shared.update(|board| board.state = state);
-    }
-
-    /// Makes all channels and hands the tasks to the workers, restoring `restore`.
-    fn deploy(&mut self, restore: Option<CheckpointId>) -> Result<()> {
-        self.phase = Phase::Running;
-        self.attempt += 1;
-        let mut restoration = None;
-        if let Some(checkpoint) = restore {
-            let reader = Arc::new(match &self.origin {
-                Some((id, folder)) if *id == checkpoint => starting::open_savepoint(folder)?,
-                Some(_) | None => self.snapshots.open(checkpoint)?,
-            });
-            restore::check_operators(&self.topology, reader.meta())?;
-            let metadata = restore::metadata(reader.meta());
-            legality::check(&self.topology, &metadata)
-                .map_err(|error| Error::new(ErrorKind::Checkpoint, error.to_string()))?;
-            restoration = Some((Restoration::new(&self.topology, &metadata)?, reader));
-        }
-        let left_out = |subtask: &SubtaskId| {
-            restoration.as_ref().is_some_and(|(r, _)| r.left_out.contains(subtask))
-        };
-        let subtasks: Vec<SubtaskId> =
-            self.topology.subtasks().filter(|subtask| !left_out(subtask)).collect();
-        let attempt = Attempt(self.attempt - 1);
-        let mut metrics = BTreeMap::new();
-        let mut deployments: BTreeMap<SubtaskId, Deployment> = BTreeMap::new();
-        for &subtask in &subtasks {
-            let restored = match &restoration {
-                Some((restoration, reader)) => {
-                    let names = &self.vertices[subtask.vertex.0 as usize].names;
-                    let task: &TaskRestore<Handle> = &restoration.tasks[&subtask];
-                    restore::restored_state(restoration.checkpoint, names, task, reader)?
-                }
-                None => RestoredState::default(),
-            };
-            let counters = Arc::new(TaskMetrics::default());
-            metrics.insert(subtask, counters.clone());
-            let mut deployment = self.deployment(subtask, attempt, restored, counters);
-            if let Some((restoration, reader)) = &restoration {
-                let task = &restoration.tasks[&subtask];
-                deployment.operators_finished = task.operators_finished;
-                deployment.ended_inputs = task.ended_inputs.clone();
-                deployment.in_flight = InFlight::of(&task.in_flight, reader);
-            }
-            deployments.insert(subtask, deployment);
-        }
-        self.connect(&mut deployments);
-        self.tasks = subtasks
-            .iter()
-            .map(|&subtask| {
-                let attempt = AttemptId { subtask, attempt };
-                (subtask, Deployed { attempt, worker: self.worker_of(subtask), is_finished: false })
-            })
-            .collect();
-        let (left_out, contributions) = match &restoration {
-            Some((r, _)) => (r.left_out.iter().copied().collect(), r.contributions.clone()),
-            None => (Vec::new(), Contributions::new()),
-        };
-        let attempts: Vec<_> = self.tasks.values().map(|task| task.attempt).collect();
-        let (tasks, absent) = (attempts.len(), Vec::len(&left_out));
-        probe::note(None, &probe::Deployed { restored: restore, tasks, left_out: absent });
-        self.decide(Input::Restored(Restored {
-            checkpoint: restore,
-            tasks: attempts,
-            left_out,
-            contributions,
-        }));
-        let vertices = &self.vertices;
-        self.shared.update(|board| {
-            board.tasks = metrics
-                .into_iter()
-                .map(|(id, counters)| (id, vertices[id.vertex.0 as usize].name.clone(), counters))
-                .collect();
-        });
-        for (subtask, deployment) in deployments {
-            self.workers[self.worker_of(subtask)].post(Command::Deploy(Box::new(deployment)));
-        }
-        if self.tasks.is_empty() {
-            self.finish();
-        }
-        Ok(())
-    }
-
-    fn worker_of(&self, subtask: SubtaskId) -> usize {
-        subtask.index as usize % self.workers.len()
-    }
-
-    fn deployment(
-        &self,
-        subtask: SubtaskId,
-        attempt: Attempt,
-        restored: RestoredState,
-        metrics: Arc<TaskMetrics>,
-    ) -> Deployment {
-        let vertex = self.vertices[subtask.vertex.0 as usize].clone();
-        let share = |name: &String| -> (String, Vec<Split>) {
-            let all = self.splits.get(name).map_or(&[][..], Vec::as_slice);
-            let step = vertex.parallelism as usize;
-            let own = all.iter().skip(subtask.index as usize).step_by(step).cloned().collect();
-            (name.clone(), own)
-        };
-        let splits = vertex.sources.iter().map(|(name, _)| share(name)).collect();
-        Deployment {
-            attempt: AttemptId { subtask, attempt },
-            vertex,
-            key_groups: self.graph.key_groups,
-            outputs: BTreeMap::new(),
-            inputs: BTreeMap::new(),
-            restored: Arc::new(restored),
-            in_flight: InFlight::default(),
-            operators_finished: false,
-            ended_inputs: Vec::new(),
-            guarantee: match self.options.coordinator.mode {
-                CheckpointMode::AtLeastOnce => Guarantee::AtLeastOnce,
-                CheckpointMode::ExactlyOnce | CheckpointMode::ExactlyOnceUnaligned { .. } => {
-                    Guarantee::ExactlyOnce
-                }
-            },
-            splits,
-            checkpointed: self.options.checkpointed,
-            drain_hold: self.options.drain_hold,
-            buffer_timeout: self.options.buffer_timeout,
-            latency_interval: self.options.latency_interval,
-            metrics,
-        }
-    }
-
-    /// Makes the channels between deployed tasks; a channel from a task that is left out is born ended.
-    fn connect(&self, deployments: &mut BTreeMap<SubtaskId, Deployment>) {
-        let parallelism = |id: VertexId| self.vertices[id.0 as usize].parallelism;
-        for edge in &self.graph.edges {
-            let (producers, consumers) = (parallelism(edge.from), parallelism(edge.to));
-            let options = self.partition_options(edge.to);
-            for from in 0..producers {
-                let producer = SubtaskId { vertex: edge.from, index: from };
-                let mut lanes = Vec::new();
-                for to in 0..consumers {
-                    let consumer = SubtaskId { vertex: edge.to, index: to };
-                    let input = if deployments.contains_key(&producer) {
-                        let lane = self.lane_options(consumers, producer, consumer);
-                        let (tx, rx) = lane::channel(lane);
-                        lanes.push(tx);
-                        ChannelInput { producer: from, consumer: Some(rx) }
-                    } else {
-                        ChannelInput { producer: from, consumer: None }
-                    };
-                    if let Some(deployment) = deployments.get_mut(&consumer) {
-                        deployment.inputs.entry(edge.edge).or_default().push(input);
-                    }
-                }
-                if let Some(deployment) = deployments.get_mut(&producer) {
-                    deployment.outputs.insert(edge.edge, (lanes, options));
-                }
-            }
-        }
-    }
-
-    /// Those of an edge to that vertex. What is in flight towards a task is captured on all its inputs or on none: if one of them
-    /// can't be dealt out again by key, none is overtaken.
-    fn partition_options(&self, to: VertexId) -> PartitionOptions {
-        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
-        let are_keyed = inputs.all(|edge| edge.kind == EdgeKind::Keyed);
-        PartitionOptions {
-            supports_unaligned: are_keyed || self.options.unaligned_any_edge,
-            record_bytes_max: self.options.record_bytes_max,
-            segment_bytes: self.options.segment_bytes,
-        }
-    }
-
-    fn lane_options(&self, fan_out: u32, producer: SubtaskId, consumer: SubtaskId) -> LaneOptions {
-        /// Buffers of all lanes of one output together: what stays in a core's cache, and the memory of wide jobs, is bounded.
-        const OUTPUT_SEGMENTS: u32 = 64;
-        let share = (OUTPUT_SEGMENTS / fan_out).clamp(2, self.options.buffers_per_channel.max(2));
-        LaneOptions {
-            pool: PoolOptions {
-                segment_bytes: self.options.segment_bytes,
-                segments: share as usize,
-                emission_bytes_max: self.options.emission_bytes_max,
-            },
-            events_max: 64,
-            priority_max: 2 * self.options.coordinator.max_concurrent + 4,
-            producer: self.workers[self.worker_of(producer)].waker(),
-            consumer: self.workers[self.worker_of(consumer)].waker(),
-        }
-    }
-}
-
-/// Whether the same would not just happen again.
-fn is_worth_a_restart(error: &Error) -> bool {
-    match error.kind() {
-        ErrorKind::User | ErrorKind::Io | ErrorKind::Record | ErrorKind::Internal => true,
-        ErrorKind::Config
-        | ErrorKind::Checkpoint
-        | ErrorKind::Cancelled
-        | ErrorKind::Stuck
-        | ErrorKind::Unsupported => false,
-    }
-}
-
-fn is_empty_list(data: &crate::state::manifest::StateData) -> bool {
-    match data {
-        crate::state::manifest::StateData::Inline(bytes) => bytes.get(..4) == Some(&[0; 4]),
-        crate::state::manifest::StateData::Blocks(_) => false,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::Sender;
 
+use super::cluster::ClusterEvent;
 use super::control::ControlEvent;
 #[cfg(feature = "rest")]
 use super::request::BlocklistCall;
@@ -78,6 +79,23 @@ impl JobEndpoint {
     /// `Cancelled` if the job is over.
     pub fn task_managers(&self) -> Result<Vec<TaskManagerStatus>> {
         self.ask(Request::TaskManagers)
+    }
+
+    /// What happened in the job's cluster after the event of number `after` (0: since the start), oldest first. The last
+    /// [`EVENTS_MAX`](super::EVENTS_MAX) events are kept.
+    ///
+    /// # Errors
+    /// `Cancelled` if the job is over.
+    pub fn events(&self, after: u64) -> Result<Vec<ClusterEvent>> {
+        self.ask(|promise| Request::Events(after, promise))
+    }
+
+    /// Ends a task manager as if its machine had failed, to see what the job does about it. Whether there was one of that name.
+    ///
+    /// # Errors
+    /// `Cancelled` if the job is over.
+    pub fn lose_task_manager(&self, resource_id: &str) -> Result<bool> {
+        self.ask(|promise| Request::LoseTaskManager(resource_id.to_owned(), promise))
     }
 
     /// Answers a request of the REST interface under `/blocklist`.

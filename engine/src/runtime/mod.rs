@@ -6,6 +6,7 @@
 mod clock;
 mod cluster;
 mod control;
+mod crew;
 mod deployment;
 mod endpoint;
 mod idle;
@@ -15,7 +16,6 @@ mod parts;
 #[cfg(feature = "plugin")]
 pub mod plugin;
 mod request;
-mod restarts;
 mod restore;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
@@ -25,7 +25,7 @@ mod starting;
 mod status;
 mod worker;
 
-pub use cluster::ClusterOptions;
+pub use cluster::{ClusterEvent, ClusterFact, ClusterOptions, EVENTS_MAX};
 pub use control::SavepointStop;
 pub use endpoint::JobEndpoint;
 #[cfg(feature = "simulation")]

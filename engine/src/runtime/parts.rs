@@ -1,28 +1,27 @@
 //! The three parts of a running job, put together: on threads of their own, or stepped by one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use tidegate_netstack::parker::{Parker, parker};
 
 use super::clock::Clock;
 use super::cluster::ClusterOptions;
 use super::control::{Control, ControlEvent, ControlParts};
+use super::crew::{Crew, Newborn, Roll};
 use super::endpoint::JobEndpoint;
 use super::idle::Ladder;
 use super::request::Request;
 use super::snapshot_io::{IoRequest, SnapshotIo};
 use super::starting::Begin;
 use super::status::Shared;
-use super::worker::{Command, Mailbox, Whereabouts, Worker, WorkerParts};
+use super::worker::Worker;
 use crate::config::{IdleStrategy, RestartStrategy};
 use crate::control::checkpoint::config::CoordinatorConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{ExecutionGraph, Plan};
-use crate::id::WorkerIndex;
 use crate::source::Split;
 use crate::state::snapshots::Snapshots;
 use crate::topology;
@@ -72,8 +71,7 @@ pub struct Parts {
     control: Sender<ControlEvent>,
     events: Receiver<ControlEvent>,
     io: Sender<IoRequest>,
-    mailboxes: Vec<Mailbox>,
-    whereabouts: Vec<Arc<Whereabouts>>,
+    roll: Roll,
     /// The vertices' names. Not the graph: sources and sinks in it may be ends of channels, and who holds the other end learns
     /// that the job is over when they are gone.
     names: Vec<Arc<str>>,
@@ -88,22 +86,26 @@ enum Run {
     /// Stepped by the host.
     Stepped(Box<Stepped>),
     /// On threads.
-    Threads { control: JoinHandle<Result<()>>, io: JoinHandle<()>, workers: Vec<JoinHandle<()>> },
+    Threads { control: JoinHandle<Result<()>>, io: JoinHandle<()>, workers: Threads },
     /// Neither any more.
     Over,
 }
+
+/// Threads of workers; more may come while the job runs.
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 struct Ready {
     control: Control,
     io: SnapshotIo,
     requests: Receiver<IoRequest>,
-    workers: Vec<WorkerParts>,
+    born: Receiver<Newborn>,
 }
 
 struct Stepped {
     control: Control,
     io: SnapshotIo,
     requests: Receiver<IoRequest>,
+    born: Receiver<Newborn>,
     workers: Vec<Worker>,
 }
 
@@ -117,11 +119,12 @@ pub(super) struct Pieces {
     pub(super) io: SnapshotIo,
     pub(super) requests: Receiver<IoRequest>,
     pub(super) workers: Vec<Worker>,
+    pub(super) born: Receiver<Newborn>,
 }
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("workers", &self.mailboxes.len()).finish_non_exhaustive()
+        f.debug_struct("Parts").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
@@ -137,40 +140,22 @@ impl Parts {
         snapshots: Snapshots,
         splits: BTreeMap<String, Vec<Split>>,
         begin: Begin,
-    ) -> Result<(Self, Vec<Parker>)> {
+    ) -> Result<Self> {
         let clock = Clock::new();
         let (control_sender, events) = unbounded();
         let (io_sender, requests) = unbounded();
         let names = graph.vertices.iter().map(|vertex| vertex.name.clone()).collect();
         let graph = Arc::new(graph);
         let shared = Arc::new(Shared::default());
-        let mut parkers = Vec::new();
-        let mut mailboxes = Vec::new();
-        let mut whereabouts = Vec::new();
-        let mut workers = Vec::new();
-        for index in 0..options.workers {
-            let (sleeper, waker) = parker();
-            parkers.push(sleeper);
-            let mailbox = Mailbox::new(waker);
-            let place = Arc::new(Whereabouts::default());
-            workers.push(WorkerParts {
-                index: WorkerIndex(index as u32),
-                clock,
-                mailbox: mailbox.clone(),
-                whereabouts: place.clone(),
-                control: control_sender.clone(),
-                io: io_sender.clone(),
-            });
-            mailboxes.push(mailbox);
-            whereabouts.push(place);
-        }
+        let (crew, born) = Crew::new(clock, control_sender.clone(), io_sender.clone());
+        let roll = crew.roll().clone();
         let is_incremental = options.incremental;
         let mut control = Control::new(ControlParts {
             clock,
             job: job.to_owned(),
             graph: graph.clone(),
             options: Arc::new(options),
-            workers: mailboxes.clone(),
+            crew,
             io: io_sender.clone(),
             snapshots: snapshots.clone(),
             shared: shared.clone(),
@@ -186,20 +171,19 @@ impl Parts {
         );
         let endpoint =
             JobEndpoint::new(control_sender.clone(), shared.clone(), job, Plan::new(&graph));
-        let run = Run::Ready(Box::new(Ready { control, io, requests, workers }));
+        let run = Run::Ready(Box::new(Ready { control, io, requests, born }));
         let parts = Self {
             clock,
             control: control_sender,
             events,
             io: io_sender,
-            mailboxes,
-            whereabouts,
+            roll,
             names,
             shared,
             endpoint,
             run,
         };
-        Ok((parts, parkers))
+        Ok(parts)
     }
 
     /// The status board.
@@ -218,7 +202,7 @@ impl Parts {
 
     /// The tasks that workers are in right now, by name.
     pub(crate) fn whereabouts(&self) -> Vec<(String, u32)> {
-        let current = self.whereabouts.iter().filter_map(|place| place.current());
+        let current = self.roll.whereabouts().into_iter();
         current
             .map(|(vertex, index)| {
                 let name = self.names.get(vertex as usize).map(|name| name.to_string());
@@ -232,50 +216,37 @@ impl Parts {
     /// # Errors
     /// `Io` if the system has no thread left; none is left running then.
     #[expect(clippy::disallowed_methods, reason = "the one place where threads are started")]
-    pub fn spawn(&mut self, parkers: Vec<Parker>, options: &RuntimeOptions) -> Result<()> {
+    pub fn spawn(&mut self, options: &RuntimeOptions) -> Result<()> {
         let Run::Ready(ready) = std::mem::replace(&mut self.run, Run::Over) else {
             return Err(Error::new(ErrorKind::Internal, "the job was started before"));
         };
-        let Ready { mut control, mut io, requests, workers } = *ready;
-        let no_thread =
-            |error| Error::new(ErrorKind::Io, format!("no thread: {error}")).caused_by(error);
+        let Ready { mut control, mut io, requests, born } = *ready;
         let allowed = topology::allowed_cpus();
-        let cores: Vec<usize> =
-            if options.cores.is_empty() { allowed.to_vec() } else { options.cores.clone() };
-        let is_crowded = workers.len() > allowed.len();
-        let mut threads = Vec::new();
-        for ((index, worker), parker) in workers.into_iter().enumerate().zip(parkers) {
-            let core = (!is_crowded && !cores.is_empty()).then(|| cores[index % cores.len()]);
-            let ladder = Ladder::new(options.idle, is_crowded);
-            let thread = std::thread::Builder::new()
-                .name(format!("tidegate-worker-{index}"))
-                .spawn(move || {
-                    // Pinning is a wish: a container may forbid it.
-                    let _ = core.map(topology::pin);
-                    let _ = topology::sharpen_timers();
-                    Worker::new(worker).run(&parker, ladder);
-                })
-                .map_err(no_thread)?;
-            threads.push(thread);
-        }
+        let nursery = Nursery {
+            cores: if options.cores.is_empty() { allowed.to_vec() } else { options.cores.clone() },
+            allowed: allowed.len(),
+            idle: options.idle,
+            born,
+            threads: Threads::default(),
+        };
+        nursery.spawn_all(options.workers).map_err(no_thread)?;
+        let workers = nursery.threads.clone();
         let io = std::thread::Builder::new()
             .name("tidegate-io".into())
             .spawn(move || while requests.recv().is_ok_and(|request| io.handle(request)) {})
             .map_err(no_thread)?;
         let (events, clock) = (self.events.clone(), self.clock);
-        let (io_sender, mailboxes) = (self.io.clone(), self.mailboxes.clone());
+        let (io_sender, roll) = (self.io.clone(), self.roll.clone());
         let control = std::thread::Builder::new()
             .name("tidegate-control".into())
             .spawn(move || {
-                let outcome = control_loop(&mut control, &events, clock);
-                for mailbox in &mailboxes {
-                    mailbox.post(Command::Shutdown);
-                }
+                let outcome = control_loop(&mut control, &events, clock, &nursery);
+                roll.dismiss();
                 let _ = io_sender.send(IoRequest::Shutdown);
                 outcome
             })
             .map_err(no_thread)?;
-        self.run = Run::Threads { control, io, workers: threads };
+        self.run = Run::Threads { control, io, workers };
         Ok(())
     }
 
@@ -284,12 +255,13 @@ impl Parts {
         if let Run::Ready(_) = self.run
             && let Run::Ready(ready) = std::mem::replace(&mut self.run, Run::Over)
         {
-            let Ready { control, io, requests, workers } = *ready;
-            let workers = workers.into_iter().map(Worker::new).collect();
-            self.run = Run::Stepped(Box::new(Stepped { control, io, requests, workers }));
+            let Ready { control, io, requests, born } = *ready;
+            let workers = Vec::new();
+            self.run = Run::Stepped(Box::new(Stepped { control, io, requests, born, workers }));
         }
         let Run::Stepped(stepped) = &mut self.run else { return None };
-        let Stepped { control, io, requests, workers } = &mut **stepped;
+        let Stepped { control, io, requests, born, workers } = &mut **stepped;
+        workers.extend(born.try_iter().map(|(parts, _)| Worker::new(parts)));
         for worker in workers.iter_mut() {
             worker.round();
         }
@@ -314,9 +286,9 @@ impl Parts {
     pub(super) fn into_pieces(self) -> Option<Pieces> {
         let Self { control: sender, events, shared, run, .. } = self;
         let Run::Ready(ready) = run else { return None };
-        let Ready { control, io, requests, workers } = *ready;
-        let workers = workers.into_iter().map(Worker::new).collect();
-        Some(Pieces { sender, events, shared, control, io, requests, workers })
+        let Ready { control, io, requests, born } = *ready;
+        let workers = born.try_iter().map(|(parts, _)| Worker::new(parts)).collect();
+        Some(Pieces { sender, events, shared, control, io, requests, workers, born })
     }
 
     /// Waits for the threads to end. The control thread's outcome.
@@ -326,7 +298,8 @@ impl Parts {
                 let outcome = control.join().unwrap_or_else(|_| {
                     Err(Error::new(ErrorKind::Internal, "the control thread panicked"))
                 });
-                for thread in workers.into_iter().chain([io]) {
+                let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+                for thread in workers.drain(..).chain([io]) {
                     let _ = thread.join();
                 }
                 outcome
@@ -338,18 +311,59 @@ impl Parts {
     /// Leaves threads that don't end behind. The control thread is told to go; workers end when user code returns.
     pub(crate) fn detach(&mut self) {
         self.run = Run::Over;
-        for mailbox in &self.mailboxes {
-            mailbox.post(Command::Shutdown);
-        }
+        self.roll.dismiss();
     }
+}
+
+/// Gives workers threads, as they are made.
+struct Nursery {
+    cores: Vec<usize>,
+    /// How many CPUs may be used.
+    allowed: usize,
+    idle: IdleStrategy,
+    born: Receiver<Newborn>,
+    threads: Threads,
+}
+
+impl Nursery {
+    /// Starts a thread for each worker that has none; there are `count` in all by now, if that is known.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where workers' threads are started"
+    )]
+    fn spawn_all(&self, count: usize) -> std::io::Result<()> {
+        for (worker, parker) in self.born.try_iter() {
+            let index = worker.index.0 as usize;
+            let is_crowded = count.max(index + 1) > self.allowed;
+            let pins = !is_crowded && !self.cores.is_empty();
+            let core = pins.then(|| self.cores[index % self.cores.len()]);
+            let ladder = Ladder::new(self.idle, is_crowded);
+            let thread = std::thread::Builder::new()
+                .name(format!("tidegate-worker-{index}"))
+                .spawn(move || {
+                    // Pinning is a wish: a container may forbid it.
+                    let _ = core.map(topology::pin);
+                    let _ = topology::sharpen_timers();
+                    Worker::new(worker).run(&parker, ladder);
+                })?;
+            self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        Ok(())
+    }
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("no thread: {error}")).caused_by(error)
 }
 
 fn control_loop(
     control: &mut Control,
     events: &Receiver<ControlEvent>,
     clock: Clock,
+    nursery: &Nursery,
 ) -> Result<()> {
     loop {
+        nursery.spawn_all(0).map_err(no_thread)?;
         if let Some(outcome) = control.take_outcome() {
             return outcome;
         }

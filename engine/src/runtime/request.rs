@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crossbeam::channel::Sender;
 
+use super::cluster::ClusterEvent;
 use super::control::SavepointStop;
 use crate::control::blocklist::item::BlocklistAction;
 #[cfg(feature = "rest")]
@@ -35,6 +36,10 @@ pub(crate) enum Request {
     TaskManagers(Sender<Vec<TaskManagerStatus>>),
     /// Tell the figures of the blocklist.
     BlocklistCounters(Sender<BlocklistFigures>),
+    /// Tell what happened in the cluster after the event of this number, oldest first.
+    Events(u64, Sender<Vec<ClusterEvent>>),
+    /// Lose the task manager of this name all of a sudden; whether there was one.
+    LoseTaskManager(String, Sender<bool>),
 }
 
 /// A request of the REST interface under `/blocklist`, as it travels to the control thread.

@@ -8,6 +8,7 @@ use crossbeam::channel::{Receiver, Sender};
 
 pub use super::clock::virtual_clock::set_clock;
 use super::control::{Control, ControlEvent};
+use super::crew::Newborn;
 use super::parts::{Parts, Pieces};
 use super::request::Request;
 use super::snapshot_io::{IoRequest, SnapshotIo};
@@ -29,6 +30,7 @@ pub struct Simulation {
     io: SnapshotIo,
     requests: Receiver<IoRequest>,
     workers: Vec<Worker>,
+    born: Receiver<Newborn>,
     failures: Vec<String>,
 }
 
@@ -51,7 +53,7 @@ pub enum Told {
     Discarded(CheckpointId, bool),
     /// Ids were reserved, or not.
     Reserved(bool),
-    /// A worker has dropped its tasks.
+    /// A worker has dropped a task, or all of its.
     Cancelled,
     /// The host has asked for something.
     Request,
@@ -112,10 +114,10 @@ pub struct Captured {
 
 impl Simulation {
     pub(crate) fn new(parts: Parts) -> Option<Self> {
-        let Pieces { sender, events, shared, control, io, requests, workers } =
+        let Pieces { sender, events, shared, control, io, requests, workers, born } =
             parts.into_pieces()?;
         let failures = Vec::new();
-        Some(Self { sender, events, shared, control, io, requests, workers, failures })
+        Some(Self { sender, events, shared, control, io, requests, workers, born, failures })
     }
 
     /// How many workers there are.
@@ -190,6 +192,7 @@ impl Simulation {
             self.failures.push(error.to_string());
         }
         self.control.handle(event);
+        self.workers.extend(self.born.try_iter().map(|(parts, _)| Worker::new(parts)));
         Some(told)
     }
 
@@ -281,7 +284,9 @@ fn told(event: &ControlEvent) -> Told {
             Told::Discarded(*checkpoint, result.is_ok())
         }
         ControlEvent::Reserved { result, .. } => Told::Reserved(result.is_ok()),
-        ControlEvent::Cancelled { .. } => Told::Cancelled,
+        ControlEvent::Cancelled { .. }
+        | ControlEvent::Canceled { .. }
+        | ControlEvent::WorkerEnded { .. } => Told::Cancelled,
         ControlEvent::Request(_) => Told::Request,
     }
 }

@@ -28,9 +28,11 @@ pub(super) enum Command {
     Deploy(Box<Deployment>),
     /// For one of its tasks.
     Mail(AttemptId, Mail),
+    /// Drop a task, if it is there, and say so.
+    Cancel(AttemptId),
     /// Drop all tasks and say so, with this number.
     CancelAll(u64),
-    /// End the thread.
+    /// Drop all tasks, say so, and end the thread.
     Shutdown,
 }
 
@@ -248,6 +250,13 @@ impl Worker {
                     self.route();
                 }
             }
+            Command::Cancel(attempt) => {
+                if let Some(at) = self.tasks.iter().position(|task| task.attempt() == attempt) {
+                    let task = self.tasks.remove(at);
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+                }
+                self.tell(ControlEvent::Canceled { attempt });
+            }
             Command::CancelAll(number) => {
                 // User code's destructors may panic too.
                 for task in self.tasks.drain(..) {
@@ -260,6 +269,7 @@ impl Worker {
                     let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
                 }
                 self.is_over = true;
+                self.tell(ControlEvent::WorkerEnded { worker: self.index });
             }
         }
     }

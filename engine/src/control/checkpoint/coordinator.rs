@@ -287,8 +287,15 @@ impl<S: StateSummary> Coordinator<S> {
                 self.abort(now, checkpoint, reason, FailureOrigin::Coordinator, out);
             }
         }
+        if state == TaskState::Running {
+            self.note_running(now, out);
+        }
+    }
+
+    /// Goes on with periodic checkpoints, and lets go of what was kept for a restart, if all tasks run.
+    pub(super) fn note_running(&mut self, now: Timestamp, out: &mut Outputs<S>) {
         let all_run = || self.tasks.iter().all(|(_, task)| task.is_running() || task.is_finished());
-        if state == TaskState::Running && all_run() {
+        if all_run() {
             if self.stop.is_idle() && !self.schedule.is_on() && !self.is_closed {
                 self.schedule.start(now);
             }

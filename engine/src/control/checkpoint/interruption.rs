@@ -48,6 +48,10 @@ impl<S: StateSummary> Coordinator<S> {
         self.contributions.extend(restored.contributions);
         self.latest = restored.checkpoint;
         self.retained.begin_restore(restored.checkpoint);
+        if restored.tasks.is_empty() {
+            // Nobody is going to report that it runs.
+            self.note_running(now, out);
+        }
     }
 
     pub(super) fn stop_job(

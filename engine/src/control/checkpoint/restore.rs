@@ -216,6 +216,23 @@ impl<S: StateSummary> Restoration<S> {
     }
 }
 
+/// Tasks that a restart from `metadata` would leave out; none if it can't be restored.
+pub fn left_out<S: StateSummary>(
+    topology: &Topology,
+    metadata: &Metadata<S>,
+) -> BTreeSet<SubtaskId> {
+    let mut left_out = BTreeSet::new();
+    for vertex in topology.in_order() {
+        let Ok(old) = OldVertex::new(vertex, metadata) else { return BTreeSet::new() };
+        for subtask in vertex.subtasks().filter(|subtask| old.had_left(subtask.index)) {
+            if topology.channels(subtask).all(|(_, producer)| left_out.contains(&producer)) {
+                left_out.insert(subtask);
+            }
+        }
+    }
+    left_out
+}
+
 fn check_pinned_edges<S>(topology: &Topology, metadata: &Metadata<S>) -> Result<(), RestoreError> {
     let is_unchanged = |vertex, name: &String| {
         topology.vertex(vertex).is_some_and(|vertex| {

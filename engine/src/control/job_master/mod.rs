@@ -34,6 +34,7 @@ use crate::clock::Timestamp;
 use crate::id::SubtaskId;
 use crate::probe::{Fault, is_broken};
 
+pub(crate) use failover::NON_RECOVERABLE;
 pub use message::{JobMasterInput, JobMasterOutput, JobMasterPeer, ToResourceManager};
 
 /// What a job master needs to know.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crossbeam::channel::Sender;
 
-use super::{Control, Phase};
+use super::Control;
 use crate::control::checkpoint::failure::FailureReason;
 use crate::control::checkpoint::message::{Input, Outcome, StopOutcome};
 use crate::control::checkpoint::options::SnapshotKind;
@@ -41,6 +41,8 @@ pub(super) enum Promise {
     Checkpoint(Sender<Result<CheckpointId>>),
     Savepoint(Sender<Result<PathBuf>>),
     Stop(Sender<Result<SavepointStop>>, bool),
+    /// Tasks are to be moved once it is complete.
+    Move,
 }
 
 impl Control {
@@ -48,7 +50,7 @@ impl Control {
     pub(super) fn refusal(&self) -> Option<Error> {
         let why = if !self.options.checkpointed {
             "the job takes no checkpoints: set checkpoint.interval or checkpoint.dir"
-        } else if matches!(self.phase, Phase::Running) {
+        } else if self.is_deployed() {
             return None;
         } else {
             "the job is not running"
@@ -69,7 +71,7 @@ impl Control {
             return;
         }
         let request = self.promised(Promise::Savepoint(promise));
-        self.wanted.insert(request, SavepointTarget { dir, stops: false });
+        self.targets.insert(request, SavepointTarget { dir, stops: false });
         self.decide(Input::Request { request, kind: SnapshotKind::Savepoint });
     }
 
@@ -84,7 +86,7 @@ impl Control {
             return;
         }
         let request = self.promised(Promise::Stop(promise, is_drain));
-        self.wanted.insert(request, SavepointTarget { dir, stops: true });
+        self.targets.insert(request, SavepointTarget { dir, stops: true });
         self.decide(Input::Stop { request, is_drain });
     }
 
@@ -95,7 +97,7 @@ impl Control {
             Some(Origin::User(request) | Origin::Stop(request)) => request,
             Some(Origin::Periodic | Origin::Final) | None => return,
         };
-        if let Some(target) = self.wanted.remove(&request) {
+        if let Some(target) = self.targets.remove(&request) {
             self.ask_io(IoRequest::Savepoint(checkpoint, target.clone()));
             self.savepoints.insert(checkpoint, target);
         }
@@ -109,7 +111,7 @@ impl Control {
 
     /// Tells a user what came of a request.
     pub(super) fn promise(&mut self, request: RequestId, outcome: Outcome) {
-        self.wanted.remove(&request);
+        self.targets.remove(&request);
         let Some(promise) = self.promises.remove(&request) else { return };
         let failed = |control: &Self, checkpoint: Option<CheckpointId>, reason: FailureReason| {
             let cause = checkpoint.and_then(|id| control.failure_causes.get(&id).cloned());
@@ -118,6 +120,8 @@ impl Control {
         let error =
             |cause: String| Error::new(ErrorKind::Checkpoint, format!("no checkpoint: {cause}"));
         match (promise, outcome) {
+            (Promise::Move, Outcome::Failed { .. }) => self.cluster.checkpoint_failed(),
+            (Promise::Move, Outcome::Completed { .. } | Outcome::Stop(_)) => {}
             (Promise::Checkpoint(to), Outcome::Completed { checkpoint }) => {
                 let _ = to.send(Ok(checkpoint));
             }
