@@ -16,7 +16,10 @@ pub use table::{
     Blocklist, Buffer, Checkpoint, Config, Emission, Idle, Net, Parallelism, Record, Rest,
     RestartStrategy, Security, TaskManager,
 };
-pub use value::{CpuList, IdleStrategy, Mode, RestartType, TaskManagerList, TaskManagerSpec};
+pub use value::{
+    CpuList, IdleStrategy, Mode, OnNoCapacity, RestartType, StrategyMode, TaskManagerList,
+    TaskManagerSpec,
+};
 
 /// Where an option's value comes from; a later one overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +127,14 @@ impl Config {
     /// # Errors
     /// There is no such key, or the value is not of its type; also where the value would be ignored.
     pub fn set(&mut self, key: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        if let Some(own) = strategy_option(key) {
+            // What they mean only the strategy knows, which refuses what it doesn't when the job starts.
+            let known = self.strategies.get(own);
+            if known.is_none_or(|(_, by)| *by <= origin) {
+                self.strategies.insert(own.to_owned(), (value.to_owned(), origin));
+            }
+            return Ok(());
+        }
         let Some(index) = Self::OPTIONS.iter().position(|option| option.key == key) else {
             return Err(ConfigError::UnknownKey { key: key.to_owned(), nearest: nearest(key) });
         };
@@ -155,7 +166,15 @@ impl Config {
         for (name, value) in vars {
             let Some(name) = name.strip_prefix("TIDEGATE_") else { continue };
             let known = Self::OPTIONS.iter().find(|option| variable(option.key) == name);
-            let key = known.map_or_else(|| name.to_lowercase().replace('_', "."), |o| o.key.into());
+            let of_strategy = || {
+                // Whose keys are not known here: two underscores are a hyphen.
+                let own = name.strip_prefix(&variable(STRATEGY_PREFIX))?.to_lowercase();
+                Some(format!("{STRATEGY_PREFIX}{}", own.replace("__", "-").replace('_', ".")))
+            };
+            let key = known
+                .map(|option| option.key.to_owned())
+                .or_else(of_strategy)
+                .unwrap_or_else(|| name.to_lowercase().replace('_', "."));
             self.set(&key, &value, Origin::Environment)?;
         }
         Ok(())
@@ -191,12 +210,18 @@ impl Config {
 
     /// The value of an option as text that [`Config::set`] takes; `None` if there is no such option.
     pub fn get(&self, key: &str) -> Option<String> {
+        if let Some(own) = strategy_option(key) {
+            return self.strategies.get(own).map(|(value, _)| value.clone());
+        }
         let option = Self::OPTIONS.iter().find(|option| option.key == key)?;
         Some((option.show)(self))
     }
 
     /// Where the value of an option comes from; `None` if there is no such option.
     pub fn origin(&self, key: &str) -> Option<Origin> {
+        if let Some(own) = strategy_option(key) {
+            return self.strategies.get(own).map(|(_, origin)| *origin);
+        }
         let index = Self::OPTIONS.iter().position(|option| option.key == key)?;
         let known = self.origins.iter().find(|&&(of, _)| of == index);
         Some(known.map_or_else(
@@ -220,8 +245,26 @@ impl Config {
             let origin = origin.expect("the key is in the table");
             writeln!(to, "{} = {value} ({origin})", option.key)?;
         }
+        for (own, (value, origin)) in &self.strategies {
+            writeln!(to, "{STRATEGY_PREFIX}{own} = {value} ({origin})")?;
+        }
         Ok(())
     }
+
+    /// The options of the blocklist's strategies: keys without `cluster.resource-blocklist.strategy.`, and values.
+    pub fn strategy_options(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.strategies.iter().map(|(own, (value, _))| (own.as_str(), value.as_str()))
+    }
+}
+
+/// What the keys of strategies' options begin with.
+const STRATEGY_PREFIX: &str = "cluster.resource-blocklist.strategy.";
+
+/// The key without the prefix, if a strategy knows what it means.
+fn strategy_option(key: &str) -> Option<&str> {
+    let own = key.strip_prefix(STRATEGY_PREFIX)?;
+    let name = own.split('.').next().unwrap_or_default();
+    matches!(name, "rules" | "health" | "plugin").then_some(own)
 }
 
 /// A TOML value as an option's text; `None` for a table.
@@ -339,6 +382,39 @@ mod tests {
             "checkpoint.dir = none (default)",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn options_of_strategies_are_kept_for_them_and_others_below_the_prefix_are_refused() {
+        let mut config = Config::default();
+        let key = "cluster.resource-blocklist.strategy.rules.disk.match.class";
+        config.set(key, "Io.*", Origin::Flag).expect("the strategy's business");
+        config.set(key, "other", Origin::File).expect("it is overridden");
+        let vars = [(
+            "TIDEGATE_CLUSTER_RESOURCE_BLOCKLIST_STRATEGY_HEALTH_MIN__FAILURES".to_owned(),
+            "3".to_owned(),
+        )];
+        config.set_environment(vars).expect("the strategy's business");
+        let options: Vec<_> = config.strategy_options().collect();
+        assert_eq!(options, [("health.min-failures", "3"), ("rules.disk.match.class", "Io.*")]);
+        assert_eq!(config.get(key).as_deref(), Some("Io.*"));
+        assert_eq!(config.origin(key), Some(Origin::Flag));
+        let unknown = config.set("cluster.resource-blocklist.item.timout", "1s", Origin::Code);
+        let Err(ConfigError::UnknownKey { nearest, .. }) = unknown else {
+            panic!("no such option: {unknown:?}")
+        };
+        assert_eq!(nearest, "cluster.resource-blocklist.item.timeout");
+        assert!(config.set("cluster.resource-blocklist.strategy.ruls", "x", Origin::Code).is_err());
+    }
+
+    #[test]
+    fn task_managers_are_machines_with_slots() {
+        let mut config = Config::default();
+        config.set("taskmanager.list", "node1:2, node1:2,fe80::1:4", Origin::Code).expect("right");
+        assert_eq!(config.get("taskmanager.list").as_deref(), Some("node1:2,node1:2,fe80::1:4"));
+        for wrong in ["node1", "node1:0", ":2", "node1:2,", "node1:9999999"] {
+            assert!(config.set("taskmanager.list", wrong, Origin::Code).is_err(), "{wrong}");
         }
     }
 

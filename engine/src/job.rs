@@ -230,6 +230,7 @@ impl Job {
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
         self.coordinator_config().check()?;
+        ClusterOptions::new(&self.config)?;
         let graph = self.execution_graph()?;
         for (_, check) in graph.vertices.iter().flat_map(|vertex| &vertex.checks) {
             check()?;

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::value::{CpuList, IdleStrategy, Mode, RestartType, TaskManagerList, Value};
+use super::value::{
+    CpuList, IdleStrategy, Mode, OnNoCapacity, RestartType, StrategyMode, TaskManagerList, Value,
+};
 use super::{ConfigError, ConfigOption, Origin};
 
 macro_rules! table {
@@ -37,6 +39,8 @@ macro_rules! table {
         #[non_exhaustive]
         pub struct Config {
             $($(#[doc = $section_doc])* pub $section: $Section,)*
+            /// Options of the blocklist's strategies by key, without the prefix, and where the values came from.
+            pub(super) strategies: std::collections::BTreeMap<String, (String, Origin)>,
             /// For each option that was set from text, its index in the table and where the value came from.
             pub(super) origins: Vec<(usize, Origin)>,
         }
@@ -203,8 +207,17 @@ table! {
         max_blocked_ratio: f64 = 0.33, "cluster.resource-blocklist.max-blocked-ratio";
         /// Automatic items beyond so many nodes are refused.
         max_blocked_nodes: u32 = 10, "cluster.resource-blocklist.max-blocked-nodes";
-        /// What marks nodes by itself: `noop` for nothing.
+        /// What marks nodes by itself: `noop` for nothing, `rules`, `health`, or several as `chain:health,rules`. The options of
+        /// each are below `cluster.resource-blocklist.strategy.rules` and so on.
         strategy: String = "noop".to_owned(), "cluster.resource-blocklist.strategy";
+        /// `shadow` only counts what strategies want; `enforce` does it.
+        strategy_mode: StrategyMode = StrategyMode::Enforce, "cluster.resource-blocklist.strategy.mode";
+        /// How long slots elsewhere and a checkpoint may take before subtasks are moved off a machine; 0 moves at once.
+        evacuation_grace: Duration = Duration::from_secs(30), "cluster.resource-blocklist.evacuation.grace";
+        /// `wait` or `fail-over`, if there are no slots elsewhere.
+        evacuation_on_no_capacity: OnNoCapacity = OnNoCapacity::Wait, "cluster.resource-blocklist.evacuation.on-no-capacity";
+        /// Whether blocklisted task managers may be replaced beyond the cluster's limit of slots.
+        excluded_from_limits: bool = false, "cluster.resource-blocklist.excluded-from-limits";
     }
 }
 
@@ -288,6 +301,14 @@ impl Config {
             positive(
                 "cluster.resource-blocklist.item.timeout",
                 blocklist.item_timeout != Some(Duration::ZERO),
+            ),
+            positive(
+                "cluster.resource-blocklist.item.max-timeout",
+                blocklist.item_max_timeout > Duration::ZERO,
+            ),
+            positive(
+                "cluster.resource-blocklist.max-blocked-nodes",
+                blocklist.max_blocked_nodes > 0,
             ),
             positive(
                 "cluster.resource-blocklist.item.timeout-check-interval",

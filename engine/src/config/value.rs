@@ -245,6 +245,20 @@ words! {
         /// Parks at once: the fewest cycles.
         Park = "park",
     }
+    /// Whether strategies of the blocklist act.
+    StrategyMode, "enforce or shadow" {
+        /// What they want is blocklisted.
+        Enforce = "enforce",
+        /// What they want is only counted.
+        Shadow = "shadow",
+    }
+    /// What happens to subtasks that are to leave a blocklisted machine when there is no room elsewhere.
+    OnNoCapacity, "wait or fail-over" {
+        /// They keep running where they are.
+        Wait = "wait",
+        /// They stop, and wait for slots.
+        FailOver = "fail-over",
+    }
     /// Whether and when a failed region is started again.
     RestartType, "none, fixed-delay, failure-rate or exponential-delay" {
         /// The first failure fails the job.

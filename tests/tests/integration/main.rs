@@ -2,6 +2,8 @@
 
 mod api;
 mod bad_input;
+mod blocklist;
+mod blocklist_rig;
 mod cli;
 mod derive;
 mod incremental;

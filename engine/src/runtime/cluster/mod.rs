@@ -373,6 +373,11 @@ impl Cluster {
                     let task_manager = id.clone();
                     self.tell(JobMasterInput::SlotsOffered { task_manager, offers });
                 }
+                TaskSlotsOutput::Gone(_, slot) => {
+                    let cause = Cause::induced("SlotGone", "it was freed before it was accepted");
+                    let task_manager = id.clone();
+                    self.tell(JobMasterInput::SlotFailed { task_manager, slot, cause });
+                }
                 TaskSlotsOutput::Freed { allocation, .. } => {
                     self.write(ResourceManagerInput::SlotFreed { id: id.clone(), allocation });
                 }

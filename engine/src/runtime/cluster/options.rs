@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, TaskManagerSpec};
+use crate::config::{self, Config, TaskManagerSpec};
 use crate::control::blocklist::caps::Caps;
-use crate::control::blocklist::options::BlocklistOptions;
+use crate::control::blocklist::options::{BlocklistOptions, OptionError, PREFIX};
+use crate::control::blocklist::registry::StrategyRegistry;
+use crate::control::blocklist::runner::StrategyMode;
+use crate::control::evacuation::OnNoCapacity;
 use crate::control::identity::NodeId;
 use crate::error::{Error, Result};
 use crate::topology;
@@ -34,7 +37,7 @@ impl ClusterOptions {
     /// The cluster that `config` describes.
     ///
     /// # Errors
-    /// `Config` if a machine's name can't be one.
+    /// `Config` if a machine's name can't be one, or a strategy or an option of it is not known.
     pub fn new(config: &Config) -> Result<Self> {
         let taskmanager = &config.taskmanager;
         let is_listed = !taskmanager.list.0.is_empty();
@@ -60,7 +63,7 @@ impl ClusterOptions {
             is_listed,
             idle_timeout: Duration::from_secs(30),
             slot_request_timeout: Duration::from_secs(300),
-            blocklist: blocklist(config),
+            blocklist: blocklist(config)?,
         })
     }
 
@@ -70,9 +73,10 @@ impl ClusterOptions {
     }
 }
 
-fn blocklist(config: &Config) -> BlocklistOptions {
+/// The blocklist that `config` describes.
+fn blocklist(config: &Config) -> Result<BlocklistOptions> {
     let from = &config.blocklist;
-    BlocklistOptions {
+    let mut options = BlocklistOptions {
         enabled: from.enabled,
         item_timeout: from.item_timeout,
         check_interval: from.item_timeout_check_interval,
@@ -81,6 +85,27 @@ fn blocklist(config: &Config) -> BlocklistOptions {
             max_blocked_ratio: from.max_blocked_ratio,
             max_blocked_nodes: from.max_blocked_nodes as usize,
         },
+        excluded_from_limits: from.excluded_from_limits,
+        evacuation_grace: from.evacuation_grace,
+        on_no_capacity: match from.evacuation_on_no_capacity {
+            config::OnNoCapacity::Wait => OnNoCapacity::Wait,
+            config::OnNoCapacity::FailOver => OnNoCapacity::FailOver,
+        },
+        mode: match from.strategy_mode {
+            config::StrategyMode::Enforce => StrategyMode::Enforce,
+            config::StrategyMode::Shadow => StrategyMode::Shadow,
+        },
         ..BlocklistOptions::default()
-    }
+    };
+    let refused = |error: OptionError| Error::config(error.to_string()).caused_by(error);
+    let key = format!("{PREFIX}strategy");
+    options.strategies = BlocklistOptions::parse([(key.as_str(), from.strategy.as_str())])
+        .map_err(refused)?
+        .strategies;
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    options.strategy_options = config.strategy_options().map(owned).collect();
+    StrategyRegistry::builtin()
+        .create(&options.strategies, &options.strategy_options)
+        .map_err(refused)?;
+    Ok(options)
 }
