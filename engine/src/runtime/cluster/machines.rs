@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::ClusterOptions;
+use super::options::{self as cluster_options, ClusterOptions};
 use crate::config::{RestartStrategy, RestartType};
 use crate::control::blocklist::job_master::JobMasterBlocklistHandler;
 use crate::control::blocklist::listeners::BlocklistListeners;
 use crate::control::blocklist::options::BlocklistOptions;
-use crate::control::blocklist::registry::StrategyRegistry;
 use crate::control::blocklist::resource_manager::ResourceManagerBlocklistHandler;
 use crate::control::blocklist::runner::StrategyRunner;
 use crate::control::blocklist::tracker::{BlocklistTracker, TrackerConfig};
@@ -76,7 +75,7 @@ pub(super) fn job_master(
 ) -> Result<JobMaster> {
     let from = &options.blocklist;
     let strategies =
-        StrategyRegistry::builtin()
+        cluster_options::registry()
             .create(&from.strategies, &from.strategy_options)
             .map_err(|error| Error::new(ErrorKind::Config, error.to_string()).caused_by(error))?;
     let mut blocklist = JobMasterBlocklistHandler::new(

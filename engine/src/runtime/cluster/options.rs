@@ -73,6 +73,15 @@ impl ClusterOptions {
     }
 }
 
+/// All strategies that a configuration can name.
+pub(super) fn registry() -> StrategyRegistry {
+    #[cfg_attr(not(feature = "plugin"), expect(unused_mut, reason = "one more with a feature"))]
+    let mut registry = StrategyRegistry::builtin();
+    #[cfg(feature = "plugin")]
+    registry.register(Box::new(crate::runtime::plugin::PluginFactory));
+    registry
+}
+
 /// The blocklist that `config` describes.
 fn blocklist(config: &Config) -> Result<BlocklistOptions> {
     let from = &config.blocklist;
@@ -104,8 +113,6 @@ fn blocklist(config: &Config) -> Result<BlocklistOptions> {
         .strategies;
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     options.strategy_options = config.strategy_options().map(owned).collect();
-    StrategyRegistry::builtin()
-        .create(&options.strategies, &options.strategy_options)
-        .map_err(refused)?;
+    registry().create(&options.strategies, &options.strategy_options).map_err(refused)?;
     Ok(options)
 }
