@@ -17,7 +17,8 @@ use super::query::{Query, shown};
 use super::routes::{Method, Operation, ROUTES, Route};
 use super::server::Seat;
 use super::{
-    blocklist, checkpoints, config, guard, health, jobs, metrics, openapi, task_managers, triggers,
+    blocklist, checkpoints, config, events, guard, health, jobs, metrics, openapi, task_managers,
+    triggers,
 };
 use crate::control::blocklist::rest::BODY_BYTES_MAX;
 
@@ -228,6 +229,7 @@ async fn perform(desk: &Desk, operation: Operation, call: &Call) -> Result<Answe
         Operation::Trigger => triggers::status(desk, call),
         Operation::TaskManagers => task_managers::list(desk, call).await,
         Operation::TaskManager => task_managers::one(desk, call).await,
+        Operation::Events => events::list(desk, call).await,
         Operation::Config => Ok(config::list(desk)),
         Operation::Health => Ok(health::health(desk)),
         Operation::Metrics => metrics::answer(desk).await,

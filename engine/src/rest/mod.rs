@@ -17,7 +17,7 @@
 //! - lists take `offset` and `limit`, and tell how long they are in `total`;
 //! - unknown fields and unknown query parameters are errors; errors are `{"errors": […]}` with one sentence each;
 //! - cancelling is `PATCH /jobs/{job}?mode=cancel`; a plain `stop` mode is `POST /jobs/{job}/stop`;
-//! - `/blocklist` is FLIP-224's, which Flink never had.
+//! - `/blocklist` is FLIP-224's, which Flink never had; nor has it `/events`.
 
 mod answer;
 mod ask;
@@ -28,6 +28,7 @@ mod checkpoints;
 mod config;
 mod desk;
 mod dispatch;
+mod events;
 mod guard;
 mod health;
 mod jobs;

@@ -53,6 +53,7 @@ pub(super) enum Operation {
     Trigger,
     TaskManagers,
     TaskManager,
+    Events,
     Config,
     Health,
     Metrics,
@@ -104,6 +105,15 @@ const ADDING: &[Parameter] = &[FORCE, VERBOSE, DRY_RUN];
 const REMOVING: &[Parameter] = &[IGNORE_MISSING];
 const LISTING: &[Parameter] =
     &[OFFSET, Parameter { help: "how many entries of each list; 10000 if not given", ..LIMIT }];
+const AFTER: &[Parameter] = &[
+    Parameter {
+        name: "after",
+        kind: Kind::Number(0, i64::MAX as u64),
+        help: "the number of the last event that is known",
+        is_required: false,
+    },
+    LIMIT,
+];
 const MODE: &[Parameter] = &[Parameter {
     name: "mode",
     kind: Kind::Word(&["cancel"]),
@@ -311,6 +321,14 @@ pub(super) const ROUTES: &[Route] = &[
         "One task manager",
         &[],
         &[(200, Some("TaskManager")), NO_JOB, OVER, LATE],
+    ),
+    get(
+        "/events",
+        Operation::Events,
+        "listEvents",
+        "What happened to subtasks, task managers and blocklisted items; the last 10000",
+        AFTER,
+        &[(200, Some("Events")), OVER, LATE],
     ),
     get(
         "/config",

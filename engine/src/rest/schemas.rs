@@ -153,6 +153,13 @@ pub(super) fn schemas() -> Value {
             &["taskmanagers"],
         ),
         "TaskManager": task_manager,
+        "Events": open(json!({
+            "events": list(&open(
+                json!({ "number": number, "timestamp": text, "event": text }),
+                &["number", "timestamp", "event"],
+            )),
+            "total": number,
+        }), &["events"]),
         "Config": open(json!({
             "options": list(&open(
                 json!({ "key": text, "value": text, "origin": text }),
