@@ -7,3 +7,4 @@ mod jobs;
 mod limits;
 mod metrics;
 mod rig;
+mod storm;

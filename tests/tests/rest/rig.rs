@@ -190,3 +190,16 @@ pub(crate) fn served_with(mut config: Config, change: impl FnOnce(&mut RestOptio
 pub(crate) fn served() -> Served {
     served_with(config(), |_| {})
 }
+
+/// The committed lines of an output folder.
+pub(crate) fn lines(folder: &std::path::Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("there is an output") {
+        let path = entry.expect("it can be listed").path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("part-")) {
+            let text = std::fs::read_to_string(&path).expect("it is text");
+            lines.extend(text.lines().map(str::to_owned));
+        }
+    }
+    lines
+}
