@@ -1,6 +1,6 @@
 //! The REST interface of a running job: one server, on one thread of its own.
 //!
-//! A request passes [`guard`] (who may ask, and how much), finds its row in [`routes`], which is the one table that the
+//! A request passes `guard` (who may ask, and how much), finds its row in `routes`, which is the one table that the
 //! router and the description are made from, and is answered by the file of its noun. What only the control thread
 //! knows is asked of it by message, with a deadline; the control thread never waits for a client, however slow.
 //!

@@ -117,7 +117,7 @@ pub(super) fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// [`decode`], for those who feed it text from anywhere.
+/// `decode`, for those who feed it text from anywhere.
 #[cfg(feature = "simulation")]
 pub fn query_decoded(text: &str) -> Option<String> {
     decode(text)
