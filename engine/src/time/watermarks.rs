@@ -204,6 +204,8 @@ where
             Signal::Watermark(watermark) => {
                 // MAX at the end of the input is passed on; another one from further up is replaced by ours.
                 if *watermark == EpochMillis::MAX {
+                    // Asked again while other inputs of the task go on, it would take that back.
+                    self.sent = EpochMillis::MAX;
                     self.set_idle::<T>(false)?;
                     self.down.signal(signal)
                 } else {
@@ -224,5 +226,53 @@ where
             | Signal::EndOfDataTaken(_)
             | Signal::Flushed(_) => self.down.signal(signal),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps the watermarks that come.
+    struct Heard(Vec<EpochMillis>);
+
+    impl Op<u64> for Heard {
+        fn batch<S: Feed<u64>>(&mut self, feed: S) {
+            feed.each(|_| {});
+        }
+        fn ready(&mut self, _: Timestamp) -> Readiness {
+            Readiness::Ready
+        }
+        fn batch_max(&self) -> usize {
+            usize::MAX
+        }
+        fn signal(&mut self, signal: &mut Signal<'_>) -> Result<()> {
+            if let Signal::Watermark(watermark) = signal {
+                self.0.push(*watermark);
+            }
+            Ok(())
+        }
+    }
+
+    /// A generator that was asked behind the end of its input took MAX back. In a union that held back the other branch for ever: at
+    /// the end its windows did not fire, and what they had was lost.
+    #[test]
+    fn the_end_of_the_input_is_not_taken_back() -> Result<()> {
+        let mut op = AssignOp {
+            time: |n: u64| n as i64,
+            watermarks: Watermarks::ascending(),
+            greatest: 7,
+            sent: EpochMillis::MIN,
+            batches: 0,
+            seen_at: None,
+            has_records: false,
+            is_idle: false,
+            down: Heard(Vec::new()),
+        };
+        Op::<u64>::signal(&mut op, &mut Signal::Watermark(EpochMillis::MAX))?;
+        let (now, mut again) = (Timestamp::ZERO, Timestamp::MAX);
+        Op::<u64>::signal(&mut op, &mut Signal::EmitWatermark { now, again: &mut again })?;
+        assert_eq!(op.down.0, [EpochMillis::MAX]);
+        Ok(())
     }
 }
