@@ -19,6 +19,13 @@ pub struct Deployed {
     pub left_out: usize,
 }
 
+/// The trigger of a checkpoint is held back from a task of which an older one still waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TriggerHeld {
+    /// Whose trigger.
+    pub checkpoint: CheckpointId,
+}
+
 #[cfg(feature = "simulation")]
 mod observer {
     use std::any::Any;
@@ -144,6 +151,8 @@ pub enum Fault {
     OthersNotTold,
     /// The end of an item is exclusive.
     EndExclusive,
+    /// A task that emits on commit sends its end of data before that.
+    EndNotHeld,
 }
 
 impl Fault {
@@ -175,6 +184,7 @@ impl Fault {
         Self::InFlightToAll,
         Self::BuffersKept,
         Self::IdsNotReserved,
+        Self::EndNotHeld,
     ];
 
     /// Those of the cluster's machines, which have a simulator of their own.

@@ -57,6 +57,8 @@ pub struct VertexPlan {
     pub has_state: bool,
     /// Whether it commits when a checkpoint is complete.
     pub commits: bool,
+    /// Whether records come out of it when a checkpoint is complete.
+    pub emits_on_commit: bool,
     pub(crate) attach: Vec<Attach>,
 }
 

@@ -124,9 +124,11 @@ fn vertex(
         writes: Vec::new(),
         has_state: false,
         commits: false,
+        emits_on_commit: false,
         attach: Vec::new(),
     };
     let mut asked = BTreeSet::new();
+    let mut emitting = 0;
     for &member in members {
         let StageEntry { stage, attach } = &stages[member];
         plan.operators.extend(stage.operators.iter().cloned());
@@ -138,10 +140,20 @@ fn vertex(
         plan.writes.extend(stage.writes.iter().map(|(edge, _)| *edge));
         plan.has_state |= stage.has_state;
         plan.commits |= stage.commits;
+        emitting += stage.emits_on_commit;
         asked.extend(&stage.parallelism);
         plan.attach.push(attach.clone());
     }
     plan.name = plan.operators.join(" > ").into();
+    plan.emits_on_commit = emitting > 0;
+    if emitting > 0 && (plan.commits || emitting > 1) {
+        // The last checkpoint lets the first of them go on; what it emits then would need one more.
+        return Err(Error::config(format!(
+            "'{}' runs in one task, but what goes on after a commit can't be committed there again: put an exchange between, \
+             such as `rebalance` or `key_by`",
+            plan.name
+        )));
+    }
     if asked.len() > 1 {
         return Err(Error::config(format!(
             "'{}' runs in one task, but different parallelisms are asked for: {asked:?}",

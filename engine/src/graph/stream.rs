@@ -6,8 +6,8 @@ use super::keyed_stream::KeyedStream;
 use super::stages::Graph;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::operator::{
-    BorrowedKey, Boxed, Broadcast, Chain, Exchange, Filter, FlatMap, Inlet, Inspect, IntoSink,
-    KeyFn, Map, MapRef, OnError, OwnedKey, Parallel, Rebalance, Split, Union, fail,
+    AfterCommit, BorrowedKey, Boxed, Broadcast, Chain, Exchange, Filter, FlatMap, Inlet, Inspect,
+    IntoSink, KeyFn, Map, MapRef, OnError, OwnedKey, Parallel, Rebalance, Split, Union, fail,
 };
 use crate::record::{AsData, Data, Key, Output};
 use crate::sink::Sink;
@@ -205,6 +205,33 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
         E: for<'a> Fn(T::Ref<'a>) -> i64 + Clone + Send + 'static,
     {
         self.then(|up| AssignWatermarks { up, time, watermarks })
+    }
+
+    /// Holds each record back until the checkpoint that covers it is complete: for what must not be seen before, such as messages
+    /// that something was committed. The name is unique in the job; what is held is filed under it in checkpoints.
+    ///
+    /// A commit emits all that its checkpoint covers at once, however many records that are (up to `emission.max-bytes`); the
+    /// watermark waits with them. A sink, or another `after_commit`, needs an exchange between: what goes on with a job's last
+    /// checkpoint is committed with one more. For the same reason the job can't be stopped with a savepoint that drains it, and one
+    /// that doesn't may be given up after `checkpoint.timeout` if some sources have ended before. Without
+    /// checkpoints records go on at the end.
+    ///
+    /// ```
+    /// use tidegate::{Job, sink, source};
+    ///
+    /// let mut job = Job::new("announced");
+    /// job.config_mut().checkpoint.interval = Some(std::time::Duration::from_secs(3600));
+    /// let (announced, found) = sink::collect();
+    /// job.source("numbers", source::range(0..10))
+    ///     .after_commit("written")
+    ///     .rebalance()
+    ///     .sink("announced", announced);
+    /// job.run()?;
+    /// assert_eq!(found.take().len(), 10);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn after_commit(self, name: &str) -> Stream<T, AfterCommit<C>> {
+        self.then(|up| AfterCommit { up, name: name.to_owned() })
     }
 
     /// How many subtasks this chain runs in; by default the job's parallelism.

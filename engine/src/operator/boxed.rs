@@ -33,7 +33,7 @@ impl<T: Data, D: Op<T>> DynOp<T> for D {
 }
 
 /// A copied batch as a feed.
-struct BatchFeed<'b, T>(&'b Batch<T>);
+pub(super) struct BatchFeed<'b, T>(pub(super) &'b Batch<T>);
 
 impl<T: Data> Feed<T> for BatchFeed<'_, T> {
     #[inline(always)]

@@ -97,6 +97,8 @@ pub struct Stage {
     pub has_state: bool,
     /// Whether it commits when a checkpoint is complete.
     pub commits: bool,
+    /// How many operators in a row emit when a checkpoint is complete.
+    pub emits_on_commit: usize,
 }
 
 impl std::fmt::Debug for Stage {

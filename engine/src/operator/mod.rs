@@ -5,6 +5,7 @@
 //! type, into its task. At run time a batch goes through as a [`Feed`](crate::record::Feed) in one monomorphised
 //! function; everything else goes through as a [`Signal`].
 
+mod after_commit;
 mod boxed;
 mod build;
 mod chain;
@@ -27,6 +28,7 @@ mod source;
 mod split;
 mod union;
 
+pub use after_commit::AfterCommit;
 pub use boxed::Boxed;
 pub use build::Build;
 pub use chain::{Chain, EdgeKind, End, Stage};

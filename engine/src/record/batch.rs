@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::Data;
-use super::codec::{Frames, append};
+use super::codec::{BadFrame, Frames, append, check_frames};
 
 /// Frames of one type in memory of its own, which is kept from batch to batch.
 #[derive(Debug)]
@@ -15,6 +15,20 @@ pub(crate) struct Batch<T> {
 impl<T: Data> Batch<T> {
     pub(crate) fn new() -> Self {
         Self { bytes: Vec::with_capacity(16 << 10), of: PhantomData }
+    }
+
+    /// The frames in `bytes`, as [`bytes`](Self::bytes) gave them.
+    ///
+    /// # Errors
+    /// They are none of this type.
+    pub(crate) fn of(bytes: Vec<u8>) -> Result<Self, BadFrame> {
+        check_frames::<T>(&bytes)?;
+        Ok(Self { bytes, of: PhantomData })
+    }
+
+    /// The records as frames.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Adds a record.

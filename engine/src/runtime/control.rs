@@ -176,7 +176,7 @@ pub(super) fn topology(graph: &ExecutionGraph) -> Result<Topology> {
                 user_id: Some(name.clone()),
                 generated_id: name.clone(),
                 has_state: plan.has_state,
-                has_commit_hook: plan.commits,
+                has_commit_hook: plan.commits || plan.emits_on_commit,
             };
             let mut operators: Vec<_> = plan.names.iter().map(operator).collect();
             if operators.is_empty() {

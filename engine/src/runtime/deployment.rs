@@ -110,6 +110,7 @@ impl Deployment {
             checkpointed: self.checkpointed,
             guarantee: self.guarantee,
             has_state: vertex.has_state,
+            emits_on_commit: vertex.emits_on_commit,
             has_outputs,
             operators_finished: self.operators_finished,
             ended_inputs: self.ended_inputs,

@@ -19,7 +19,6 @@ use crate::probe::{Fault, is_broken};
 use crate::record::key_group::KeyGroupRange;
 use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
 use crate::state::block_io::BlockWriter;
-use crate::state::directory::DirectoryStore;
 use crate::state::manifest::{
     ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, SnapshotKind, StateData,
     StateKind, StatePart,
@@ -396,7 +395,7 @@ impl SnapshotIo {
         if !self.open.contains_key(&checkpoint) {
             let writer = match self.savepoints.get(&checkpoint) {
                 Some(target) => {
-                    let store = Arc::new(DirectoryStore::new(&target.dir));
+                    let store = self.snapshots.store().beside(&target.dir);
                     SnapshotWriter::savepoint(store, &savepoint_folder(checkpoint), checkpoint)?
                 }
                 None => self.snapshots.begin(checkpoint)?,

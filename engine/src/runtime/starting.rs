@@ -5,13 +5,11 @@
 //! job to be gone on with.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::ExecutionGraph;
 use crate::id::CheckpointId;
 use crate::probe::{Fault, is_broken};
-use crate::state::directory::DirectoryStore;
 use crate::state::snapshots::{End, SnapshotReader, Snapshots, Survey};
 
 /// What the user wants a job to begin from.
@@ -50,8 +48,8 @@ impl Begin {
 }
 
 /// Opens the savepoint in `folder`, wherever that was moved.
-pub(super) fn open_savepoint(folder: &Path) -> Result<SnapshotReader> {
-    SnapshotReader::open(Arc::new(DirectoryStore::new(folder)), "")
+pub(super) fn open_savepoint(snapshots: &Snapshots, folder: &Path) -> Result<SnapshotReader> {
+    SnapshotReader::open(snapshots.store().beside(folder), "")
 }
 
 /// Finds what a job begins from; `None`: it has ended. If the user wants to go back, what came later is undone before this
@@ -88,7 +86,7 @@ pub(crate) fn begin(
             Ok(Some(Begin::Checkpoint(*id)))
         }
         Wish::Savepoint(folder) => {
-            let id = open_savepoint(folder)?.meta().id;
+            let id = open_savepoint(snapshots, folder)?.meta().id;
             go_back(snapshots, &survey, id, &format!("the savepoint {}", folder.display()), graph)?;
             Ok(Some(Begin::Savepoint(id, folder.clone())))
         }

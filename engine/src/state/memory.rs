@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use super::directory::TEMPORARY_SUFFIX;
+use super::directory::{DirectoryStore, TEMPORARY_SUFFIX};
 use super::store::{
     Entry, EntryKind, ObjectName, ObjectReader, ObjectWriter, PutError, SnapshotStore,
 };
@@ -47,6 +47,9 @@ pub enum Survivors {
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     location: PathBuf,
+    /// The folder that is this store's top.
+    top: Arc<str>,
+    is_whole: bool,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +73,8 @@ struct Contents {
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self { inner: Arc::default(), location: PathBuf::from("memory:") }
+        let location = PathBuf::from("memory:");
+        Self { inner: Arc::default(), location, top: "".into(), is_whole: false }
     }
 }
 
@@ -78,6 +82,11 @@ impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty store that is the whole disk: savepoints in its location lie in it too.
+    pub fn whole_disk() -> Self {
+        Self { is_whole: true, ..Self::default() }
     }
 
     /// Lets `fault` happen at operation number `operation`.
@@ -119,7 +128,7 @@ impl MemoryStore {
         });
         let live: BTreeMap<_, _> = kept.collect();
         let inner = Inner { durable: live.clone(), live, ..Inner::default() };
-        Self { inner: Arc::new(Mutex::new(inner)), location: self.location.clone() }
+        Self { inner: Arc::new(Mutex::new(inner)), ..self.clone() }
     }
 
     /// The names of all objects.
@@ -139,6 +148,15 @@ impl MemoryStore {
 
     fn lock_inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name in this store as one in the whole.
+    fn inside(&self, name: &ObjectName) -> Result<ObjectName> {
+        if self.top.is_empty() {
+            Ok(name.clone())
+        } else {
+            ObjectName::new(&self.top, name.as_str())
+        }
     }
 
     fn path(&self, name: &ObjectName) -> PathBuf {
@@ -217,6 +235,7 @@ impl SnapshotStore for MemoryStore {
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
         let inner = self.lock_inner();
+        let folder = if folder.is_empty() { &*self.top } else { folder };
         let mut entries: Vec<Entry> = Vec::new();
         for (name, object) in &inner.live {
             if name.folder() == folder {
@@ -232,6 +251,7 @@ impl SnapshotStore for MemoryStore {
     }
 
     fn create(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
+        let name = &self.inside(name)?;
         if self.lock_inner().live.contains_key(name) {
             let exists = io::Error::from(Errno::EXIST);
             return Err(Error::io(self.path(name), "can't be made", exists));
@@ -245,6 +265,7 @@ impl SnapshotStore for MemoryStore {
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), PutError> {
         let before = |error| PutError { error, may_be_in_place: false };
+        let name = &self.inside(name).map_err(before)?;
         let temporary = self.put_temporary(name, bytes).map_err(before)?;
         self.operation(name, |inner| {
             if let Some(object) = inner.live.remove(&temporary) {
@@ -256,6 +277,7 @@ impl SnapshotStore for MemoryStore {
     }
 
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
+        let name = &self.inside(name)?;
         let inner = self.lock_inner();
         let object = inner.live.get(name).cloned().ok_or_else(|| self.missing(name))?;
         let bytes = object.contents().live.len() as u64;
@@ -263,6 +285,7 @@ impl SnapshotStore for MemoryStore {
     }
 
     fn remove(&self, name: &ObjectName) -> Result<()> {
+        let name = &self.inside(name)?;
         if !self.lock_inner().live.contains_key(name) {
             return Ok(());
         }
@@ -278,6 +301,13 @@ impl SnapshotStore for MemoryStore {
 
     fn local_folder(&self, _folder: &str) -> Result<Option<PathBuf>> {
         Ok(None)
+    }
+
+    fn beside(&self, dir: &Path) -> Arc<dyn SnapshotStore> {
+        match dir.strip_prefix(&self.location).ok().and_then(Path::to_str) {
+            Some(top) if self.is_whole => Arc::new(Self { top: top.into(), ..self.clone() }),
+            Some(_) | None => Arc::new(DirectoryStore::new(dir)),
+        }
     }
 }
 

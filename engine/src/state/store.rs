@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::directory::DirectoryStore;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Durable storage for the snapshots of one job.
@@ -65,6 +66,11 @@ pub trait SnapshotStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// `Io` with the path.
     fn local_folder(&self, folder: &str) -> Result<Option<PathBuf>>;
+
+    /// The store at `dir`, where a savepoint is written or read.
+    fn beside(&self, dir: &Path) -> Arc<dyn SnapshotStore> {
+        Arc::new(DirectoryStore::new(dir))
+    }
 }
 
 /// Writes one object from the front to the end.

@@ -38,6 +38,8 @@ pub struct TaskOptions {
     pub guarantee: Guarantee,
     /// Whether the task has state or commits: then it waits for a last checkpoint.
     pub has_state: bool,
+    /// Whether records come out of it when a checkpoint is complete: then its end of data waits for the last one.
+    pub emits_on_commit: bool,
     /// Whether it has outputs to other tasks.
     pub has_outputs: bool,
     /// Whether a producer stays until its consumers have taken its end of data.
@@ -156,7 +158,7 @@ impl Task {
             checkpointing: options.checkpointed,
             drain_hold: options.drain_hold,
             needs_final_checkpoint: options.has_state,
-            emits_on_commit: false,
+            emits_on_commit: options.emits_on_commit,
             restored: options.restored,
             ended_inputs: options.ended_inputs.iter().map(|input| *input as usize).collect(),
             operators_finished: options.operators_finished,

@@ -20,6 +20,7 @@ use crate::channel::event::Barrier;
 use crate::channel::options::CheckpointKind;
 use crate::clock::Timestamp;
 use crate::id::CheckpointId;
+use crate::probe::{Fault, is_broken};
 
 pub use message::{Failure, Input, Output, Outputs, Step};
 use state::{Awaited, Inputs};
@@ -324,7 +325,8 @@ impl Machine {
             out.push(Output::Run(step));
         } else if self.phase == Phase::Finishing {
             self.operators_finished |= self.drain == Some(true);
-            if self.holds_end_of_data() {
+            // A savepoint that stops the job may be complete by then: no other checkpoint will come.
+            if self.holds_end_of_data() && !self.awaited.final_done {
                 self.phase = Phase::HoldingEndOfData;
                 self.take_stop(out);
             } else {
@@ -335,7 +337,9 @@ impl Machine {
 
     fn holds_end_of_data(&self) -> bool {
         // What was finished before a restore has emitted with the completion notice of the restore.
-        let emits = self.config.emits_on_commit && !self.config.operators_finished;
+        let emits = self.config.emits_on_commit
+            && !self.config.operators_finished
+            && !is_broken(Fault::EndNotHeld);
         self.config.checkpointing && emits && self.drain == Some(true)
     }
 

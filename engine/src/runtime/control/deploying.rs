@@ -134,7 +134,9 @@ impl Control {
         checkpoint: CheckpointId,
     ) -> Result<(Restoration<Handle>, Arc<SnapshotReader>)> {
         let reader = Arc::new(match &self.origin {
-            Some((id, folder)) if *id == checkpoint => starting::open_savepoint(folder)?,
+            Some((id, folder)) if *id == checkpoint => {
+                starting::open_savepoint(&self.snapshots, folder)?
+            }
             Some(_) | None => self.snapshots.open(checkpoint)?,
         });
         restore::check_operators(&self.topology, reader.meta())?;
@@ -217,12 +219,14 @@ impl Control {
     }
 
     /// Those of an edge to that vertex. What is in flight towards a task is captured on all its inputs or on none: if one of them
-    /// can't be dealt out again by key, none is overtaken.
+    /// can't be dealt out again by key, none is overtaken. Nor is what a commit emits: the next commit could come before it is read.
     fn partition_options(&self, to: VertexId) -> PartitionOptions {
         let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
         let are_keyed = inputs.all(|edge| edge.kind == EdgeKind::Keyed);
+        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
+        let is_emitted = inputs.any(|edge| self.vertices[edge.from.0 as usize].emits_on_commit);
         PartitionOptions {
-            supports_unaligned: are_keyed || self.options.unaligned_any_edge,
+            supports_unaligned: (are_keyed || self.options.unaligned_any_edge) && !is_emitted,
             record_bytes_max: self.options.record_bytes_max,
             segment_bytes: self.options.segment_bytes,
         }

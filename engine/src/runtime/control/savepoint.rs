@@ -58,6 +58,17 @@ impl Control {
         Some(Error::new(ErrorKind::Checkpoint, why))
     }
 
+    /// Why a savepoint can't drain the job: what goes on when it is complete would be in no checkpoint.
+    fn drain_refusal(&self, is_drain: bool) -> Option<Error> {
+        let emitting = self.vertices.iter().find(|vertex| is_drain && vertex.emits_on_commit)?;
+        let message = format!(
+            "a job is not drained by a savepoint if records go on after its commit, as in '{}': stop it without drain, or \
+             let its sources end",
+            emitting.name
+        );
+        Some(Error::new(ErrorKind::Unsupported, message))
+    }
+
     pub(super) fn promised(&mut self, promise: Promise) -> RequestId {
         let request = RequestId(self.next_request);
         self.next_request += 1;
@@ -81,7 +92,7 @@ impl Control {
         is_drain: bool,
         promise: Sender<Result<SavepointStop>>,
     ) {
-        if let Some(refusal) = self.refusal() {
+        if let Some(refusal) = self.refusal().or_else(|| self.drain_refusal(is_drain)) {
             let _ = promise.send(Err(refusal));
             return;
         }
