@@ -4,10 +4,12 @@
 //! queues. Whose turn it is, how much of a queue is taken and how late it is, is for the caller to say. Nothing happens by
 //! itself, so the same calls do the same. Called by the simulator of the tests only.
 
-use crossbeam::channel::{Receiver, Sender};
+use std::path::{Path, PathBuf};
+
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
 
 pub use super::clock::virtual_clock::set_clock;
-use super::control::{Control, ControlEvent};
+use super::control::{Control, ControlEvent, SavepointStop};
 use super::crew::Newborn;
 use super::parts::{Parts, Pieces};
 use super::request::Request;
@@ -32,6 +34,8 @@ pub struct Simulation {
     workers: Vec<Worker>,
     born: Receiver<Newborn>,
     failures: Vec<String>,
+    savepoints: Vec<Receiver<Result<PathBuf>>>,
+    stop: Option<Receiver<Result<SavepointStop>>>,
 }
 
 impl std::fmt::Debug for Simulation {
@@ -116,8 +120,19 @@ impl Simulation {
     pub(crate) fn new(parts: Parts) -> Option<Self> {
         let Pieces { sender, events, shared, control, io, requests, workers, born } =
             parts.into_pieces()?;
-        let failures = Vec::new();
-        Some(Self { sender, events, shared, control, io, requests, workers, born, failures })
+        Some(Self {
+            sender,
+            events,
+            shared,
+            control,
+            io,
+            requests,
+            workers,
+            born,
+            failures: Vec::new(),
+            savepoints: Vec::new(),
+            stop: None,
+        })
     }
 
     /// How many workers there are.
@@ -220,6 +235,41 @@ impl Simulation {
     pub fn request_checkpoint(&self) {
         let (promise, _) = crossbeam::channel::bounded(1);
         let _ = self.sender.send(ControlEvent::Request(Request::Checkpoint(promise)));
+    }
+
+    /// Asks for a savepoint in `dir`, of which [`take_savepoints`](Self::take_savepoints) tells.
+    pub fn request_savepoint(&mut self, dir: &Path) {
+        let (promise, outcome) = crossbeam::channel::bounded(1);
+        let _ = self.sender.send(ControlEvent::Request(Request::Savepoint(dir.into(), promise)));
+        self.savepoints.push(outcome);
+    }
+
+    /// Asks for a stop with a savepoint in `dir`, of which [`take_stop`](Self::take_stop) tells.
+    pub fn request_stop_with_savepoint(&mut self, dir: &Path, drain: bool) {
+        let (promise, outcome) = crossbeam::channel::bounded(1);
+        let request = Request::StopWithSavepoint(dir.into(), drain, promise);
+        let _ = self.sender.send(ControlEvent::Request(request));
+        self.stop = Some(outcome);
+    }
+
+    /// The outcomes of savepoints asked for, since this was asked last.
+    pub fn take_savepoints(&mut self) -> Vec<Result<PathBuf>> {
+        let mut outcomes = Vec::new();
+        self.savepoints.retain(|savepoint| match savepoint.try_recv() {
+            Ok(outcome) => {
+                outcomes.push(outcome);
+                false
+            }
+            Err(error) => error == TryRecvError::Empty,
+        });
+        outcomes
+    }
+
+    /// The outcome of stopping with a savepoint, once there is one.
+    pub fn take_stop(&mut self) -> Option<Result<SavepointStop>> {
+        let outcome = self.stop.as_ref()?.try_recv().ok()?;
+        self.stop = None;
+        Some(outcome)
     }
 
     /// Why tasks have failed, since this was asked last.

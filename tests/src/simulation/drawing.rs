@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dice::Dice;
-use super::plan::{Op, SinkPlan};
+use super::operators::{BOUND_OF_ALL, WindowPlan};
+use super::plan::{Op, SinkKind, SinkPlan};
 
 /// A stream while the job is drawn.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub(super) struct Open {
 /// A job while it is drawn, step by step.
 pub(super) struct Drawing<'d> {
     pub(super) dice: &'d mut Dice,
+    /// Whether its parallelism changes from process to process.
+    pub(super) is_rescaled: bool,
     pub(super) ops: Vec<Op>,
     pub(super) streams: usize,
     pub(super) open: Vec<Open>,
@@ -110,6 +113,68 @@ impl Drawing<'_> {
         self.open.push(to);
     }
 
+    /// What a second edition draws besides. Whether it could be drawn here.
+    pub(super) fn exchange_more(
+        &mut self,
+        from: Open,
+        kind: u64,
+        parallelism: Option<u32>,
+    ) -> bool {
+        match kind {
+            0 => self.window(from, parallelism),
+            1 | 2 => {
+                let stage = self.stage(BTreeSet::from([from.stage]));
+                let is_event = kind == 1;
+                self.ops.push(Op::Delay { from: from.stream, parallelism, is_event });
+                let stream = self.next_stream();
+                self.open.push(Open { stream, stage, parallelism, was_keyed: true, ..from });
+            }
+            _ => {
+                // What a sink of the same task commits can't be told from what goes on after that.
+                let is_alone =
+                    self.open.iter().all(|open| self.find(open.stage) != self.find(from.stage));
+                if !is_alone {
+                    self.open.push(from);
+                    return false;
+                }
+                self.ops.push(Op::AfterCommit { from: from.stream });
+                let stream = self.next_stream();
+                let kind = self.dice.pick(&[0, 0, 1]);
+                self.exchange(Open { stream, ..from }, kind, parallelism);
+            }
+        }
+        true
+    }
+
+    /// Adds a copy of the stream up in windows; what comes too late goes to a sink of its own.
+    fn window(&mut self, from: Open, parallelism: Option<u32>) {
+        self.ops.push(Op::Split { from: from.stream });
+        let (copy, stream) = (self.next_stream(), self.next_stream());
+        self.stage(BTreeSet::from([from.stage]));
+        let window = WindowPlan {
+            size: self.dice.pick(&[1, 4, 10, 30]),
+            bound: self.dice.pick(&[0, 3, 10, BOUND_OF_ALL]),
+            lateness: if self.is_rescaled { 0 } else { self.dice.pick(&[0, 0, 5]) },
+            // A rescaled subtask begins with the least watermark of all: what was too late before may open a window again.
+            fires_once: !self.is_rescaled,
+        };
+        let results = self.sinks.len();
+        let op = Op::Window { from: copy, parallelism, window, results, late: results + 1 };
+        self.ops.push(op);
+        for kind in [SinkKind::Windows { window, late: results + 1 }, SinkKind::Late] {
+            self.sinks.push(SinkPlan {
+                kind,
+                ways: from.ways.clone(),
+                is_broadcast: false,
+                parallelisms: BTreeSet::new(),
+                is_counted: false,
+                is_ordered: false,
+                is_slow: self.dice.chance(1, 5),
+            });
+        }
+        self.open.push(Open { stream, ..from });
+    }
+
     pub(super) fn unite(&mut self, one: Open, other: Open) {
         let (a, b) = (self.find(one.stage), self.find(other.stage));
         self.root[a] = b;
@@ -189,6 +254,7 @@ impl Drawing<'_> {
             };
             self.ops.push(Op::Sink { from: from.stream, sink: self.sinks.len() });
             self.sinks.push(SinkPlan {
+                kind: SinkKind::Records,
                 ways: from.ways,
                 is_broadcast: from.is_broadcast,
                 parallelisms,

@@ -6,6 +6,8 @@
 
 pub mod dice;
 mod drawing;
+pub mod mutants;
+pub mod operators;
 pub mod plan;
 pub mod reach;
 pub mod report;

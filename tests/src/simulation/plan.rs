@@ -7,15 +7,25 @@ use std::time::Duration;
 
 use tidegate::config::{Config, Mode, Origin, RestartType};
 use tidegate::runtime::RuntimeOptions;
-use tidegate::time::Watermarks;
+use tidegate::time::{Watermarks, Windows};
 use tidegate::{BoxError, BoxStream, Job};
 
 use super::Record;
 use super::dice::Dice;
 use super::drawing::{Drawing, Open};
+use super::operators::{self, Delay, WindowPlan, window_key};
 use super::sink::TwoPhase;
 use super::source::Numbers;
 use super::world::World;
+
+/// What a seed means has changed: the seeds of faults found earlier stay what they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edition {
+    /// Sources, counts, exchanges, stops.
+    First,
+    /// Windows, timers, records held until a commit and savepoints too; tasks that have nothing to do are left alone.
+    Second,
+}
 
 /// One step of writing the job down; each makes the next stream, [`Op::Split`] two, [`Op::Sink`] none.
 #[derive(Clone, Debug)]
@@ -36,6 +46,18 @@ pub enum Op {
     Fragile { from: usize },
     /// Makes watermarks.
     Watermarks { from: usize },
+    /// Holds records back until a timer of event time fires, or one of the wall clock.
+    Delay { from: usize, parallelism: Option<u32>, is_event: bool },
+    /// Adds up in windows; ends in two sinks.
+    Window {
+        from: usize,
+        parallelism: Option<u32>,
+        window: WindowPlan,
+        results: usize,
+        late: usize,
+    },
+    /// Lets records go on after a commit.
+    AfterCommit { from: usize },
     /// Ends in a sink.
     Sink { from: usize, sink: usize },
 }
@@ -51,9 +73,27 @@ pub struct SourcePlan {
     pub pause: u64,
 }
 
+/// What comes to a sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkKind {
+    /// Records.
+    Records,
+    /// Sums of windows; what came too late for them is in another sink.
+    Windows {
+        /// How the windows are set.
+        window: WindowPlan,
+        /// The other sink.
+        late: usize,
+    },
+    /// Records that came too late for windows.
+    Late,
+}
+
 /// A sink and what must come to it.
 #[derive(Clone, Debug)]
 pub struct SinkPlan {
+    /// What it is.
+    pub kind: SinkKind,
     /// In how many ways each record of a source comes.
     pub ways: BTreeMap<usize, u32>,
     /// Whether each subtask gets each record.
@@ -75,6 +115,11 @@ pub enum Ending {
     Exhausted,
     /// It is stopped, then run again until its sources end.
     Stopped,
+    /// It is stopped with a savepoint: for good if it drains, else it is run again from there.
+    Savepoint {
+        /// Whether it drains.
+        drain: bool,
+    },
 }
 
 /// Chances in 10,000 a step.
@@ -140,14 +185,21 @@ pub struct Plan {
     pub unkindness: Unkindness,
     /// Whose turn it is.
     pub weights: Weights,
+    /// Chances in 10,000 steps of a savepoint.
+    pub savepoints: u64,
+    /// Chances in 6 processes to go back to one.
+    pub goes_back: u64,
+    /// Whether tasks that had nothing to do are left alone until something happens.
+    pub skips_idle: bool,
 }
 
 /// A timeout that no checkpoint needs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Plan {
-    /// What `seed` draws.
-    pub fn draw(dice: &mut Dice) -> Self {
+    /// What a seed draws.
+    pub fn draw(dice: &mut Dice, edition: Edition) -> Self {
+        let has_more = edition == Edition::Second;
         let tick = dice.pick(&[1_000, 2_000, 5_000, 20_000]);
         let is_rescaled = dice.chance(1, 4);
         let default = dice.pick(&[1, 1, 2, 2, 2, 3]);
@@ -157,7 +209,13 @@ impl Plan {
             vec![default]
         };
         let workers = (0..4).map(|_| dice.within(1, 3) as u32).collect();
-        let ending = if dice.chance(1, 6) { Ending::Stopped } else { Ending::Exhausted };
+        let ending = if dice.chance(1, 6) {
+            Ending::Stopped
+        } else if has_more && dice.chance(1, 6) {
+            Ending::Savepoint { drain: dice.chance(1, 2) }
+        } else {
+            Ending::Exhausted
+        };
         let vertices = dice.pick(&[1u64, 1, 2, 2, 2, 3, 3, 4, 5]);
         let count = if vertices > 1 && dice.chance(3, 5) { 2 } else { 1 };
         let mut sources = Vec::new();
@@ -166,6 +224,7 @@ impl Plan {
         }
         let mut drawing = Drawing {
             dice,
+            is_rescaled,
             ops: Vec::new(),
             streams: 0,
             open: Vec::new(),
@@ -202,9 +261,17 @@ impl Plan {
                 drawing.open.push(from);
                 continue;
             }
-            let kind = drawing.dice.pick(&[0, 0, 0, 0, 1, 1, 2]);
+            let kinds: &[u64] =
+                if has_more { &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6] } else { &[0, 0, 0, 0, 1, 1, 2] };
+            // A savepoint that stops the job takes nothing along that goes on after its commit.
+            let has_end = ending == Ending::Exhausted;
+            let kind = drawing.dice.pick(&kinds[..kinds.len() - usize::from(has_more && !has_end)]);
             let parallelism = drawing.parallelism();
-            drawing.exchange(from, kind, parallelism);
+            if kind < 3 {
+                drawing.exchange(from, kind, parallelism);
+            } else {
+                drawing.exchange_more(from, kind - 3, parallelism);
+            }
         }
         drawing.finish(&parallelism);
         let (ops, sinks) = (drawing.ops, drawing.sinks);
@@ -233,6 +300,9 @@ impl Plan {
                 event: dice.pick(&[1, 2, 4, 8]),
                 clock: dice.pick(&[1, 1, 2]),
             },
+            savepoints: if has_more { dice.pick(&[0, 0, 40, 100]) } else { 0 },
+            goes_back: if has_more { dice.below(3) } else { 0 },
+            skips_idle: has_more,
         }
     }
 
@@ -315,21 +385,54 @@ impl Plan {
                     let watermarks = Watermarks::bounded_out_of_orderness(Duration::from_millis(3));
                     take(from).watermarks(watermarks, |r| r.1 as i64).boxed()
                 }
+                Op::Delay { from, parallelism, is_event } => {
+                    let wait = (!is_event).then(|| Duration::from_millis(1));
+                    let stream = take(from)
+                        .key_by(|r| r.2)
+                        .process(&format!("delay {at}"), move |states| Delay::new(states, wait));
+                    with(stream.boxed(), parallelism)
+                }
+                Op::Window { from, parallelism, window, results, late } => {
+                    let WindowPlan { size, bound, lateness, .. } = window;
+                    let bound = Watermarks::bounded_out_of_orderness(Duration::from_millis(bound));
+                    let (sums, too_late) = take(from)
+                        .watermarks(bound, |r| r.1 as i64)
+                        .key_by(|r| window_key(r.1))
+                        .window(Windows::tumbling(Duration::from_millis(size)), |r: Record| {
+                            r.1 as i64
+                        })
+                        .allowed_lateness(Duration::from_millis(lateness))
+                        .aggregate_with_late(
+                            &format!("window {at}"),
+                            (0u64, 0u64),
+                            |sum: &mut (u64, u64), r: Record| operators::add(sum, r.0, r.1),
+                            |sum| *sum,
+                        );
+                    let sums = sums
+                        .map(|(key, window, (count, sum))| (window.end.0 as u64, key, count, sum));
+                    self.end(with(sums.boxed(), parallelism), results, world);
+                    self.end(too_late.boxed(), late, world);
+                    continue;
+                }
+                Op::AfterCommit { from } => take(from).after_commit(&format!("held {at}")).boxed(),
                 Op::Sink { from, sink } => {
-                    let name = format!("sink {sink}");
-                    let busy_nanos = 12 * self.tick;
-                    let world = world.clone();
-                    if self.sinks[sink].is_slow {
-                        take(from).sink(&name, TwoPhase::<true> { world, sink, busy_nanos });
-                    } else {
-                        take(from).sink(&name, TwoPhase::<false> { world, sink, busy_nanos });
-                    }
+                    self.end(take(from), sink, world);
                     continue;
                 }
             };
             streams.push(Some(made));
         }
         job
+    }
+
+    fn end(&self, stream: BoxStream<Record>, sink: usize, world: &Arc<Mutex<World>>) {
+        let (name, world) = (format!("sink {sink}"), world.clone());
+        let busy_nanos = 12 * self.tick;
+        if self.sinks[sink].is_slow {
+            stream.sink(&name, TwoPhase::<true> { world, sink, busy_nanos });
+        } else {
+            stream.sink(&name, TwoPhase::<false> { world, sink, busy_nanos });
+        }
     }
 
     /// Sets what a configuration would refuse.
@@ -367,7 +470,7 @@ fn fragile(fail_in: &AtomicU64) -> Result<(), BoxError> {
 }
 
 fn draw_source(dice: &mut Dice, ending: Ending) -> SourcePlan {
-    let is_endless = ending == Ending::Stopped && dice.chance(3, 4);
+    let is_endless = ending != Ending::Exhausted && dice.chance(3, 4);
     let most = dice.pick(&[3, 12, 30, 60]);
     let ends =
         (0..dice.within(1, 3)).map(|_| (!is_endless).then(|| dice.within(0, most))).collect();

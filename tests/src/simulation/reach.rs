@@ -12,7 +12,7 @@ use tidegate::clock::Timestamp;
 use tidegate::control::checkpoint::failure::FailureReason;
 use tidegate::control::checkpoint::message::Fact;
 use tidegate::id::{AttemptId, ChannelIndex, CheckpointId, SubtaskId};
-use tidegate::probe::Deployed;
+use tidegate::probe::{Deployed, TriggerHeld};
 use tidegate::task::finish;
 
 use super::world::World;
@@ -109,6 +109,15 @@ races! {
     EndedAgain = "a job that has ended is started again",
     FinishedUnmarked = "all finished, but the end could not be marked",
     ConcurrentCheckpoints = "two checkpoints under way",
+    TriggerHeld = "trigger for a task with an older barrier unread",
+    EndHeld = "two commit stages at the end",
+    AllSourcesFinished = "all sources finished at restore",
+    Savepoint = "a savepoint",
+    SavepointFails = "a savepoint fails",
+    WentBack = "the job goes back to a savepoint",
+    StoppedWithSavepoint = "stop with savepoint, without drain",
+    Drained = "stop with savepoint and drain",
+    StopUnknown = "crash while stopping with a savepoint that is complete",
 }
 
 /// How often each race was met.
@@ -194,6 +203,8 @@ pub struct Seen {
     pub tasks: usize,
     /// Its clock.
     pub now: Timestamp,
+    /// How many readers had been opened when tasks were last left out of a deployment.
+    pub readers: Option<u64>,
     /// Whether what is seen is printed.
     pub is_told: bool,
     attempts: BTreeMap<SubtaskId, (AttemptId, Alignment)>,
@@ -226,7 +237,11 @@ pub fn observer(seen: &Rc<RefCell<Seen>>, world: &Arc<Mutex<World>>) -> tidegate
             if let Some(restored) = deployed.restored {
                 world.lock().unwrap_or_else(PoisonError::into_inner).completed(restored);
             }
+            let readers = world.lock().unwrap_or_else(PoisonError::into_inner).readers;
+            seen.readers = deployed.left_out.gt(&0).then_some(readers);
             seen.deployment(*deployed);
+        } else if what.is::<TriggerHeld>() {
+            seen.reach.met(Race::TriggerHeld);
         }
     })
 }
@@ -484,7 +499,11 @@ impl Seen {
                 let at_start = matches!(task.finish_input, Some(finish::Input::Start));
                 met = at_start.then_some(Race::OperatorsFinishedRestored);
             }
-            Output::BroadcastEndOfData { .. } => task.has_ended = true,
+            Output::BroadcastEndOfData { .. } => {
+                task.has_ended = true;
+                let is_held = matches!(task.finish_input, Some(finish::Input::Complete { .. }));
+                met = is_held.then_some(Race::EndHeld);
+            }
             Output::AwaitsCheckpoint(awaits) => {
                 task.awaits = awaits;
                 let is_free = !awaits && task.failed_while_awaiting;

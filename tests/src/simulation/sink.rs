@@ -45,6 +45,13 @@ impl<const SLOW: bool> TwoPhase<SLOW> {
 impl<const SLOW: bool> Sink<Record> for TwoPhase<SLOW> {
     type Writer = TwoPhaseWriter<SLOW>;
 
+    const RETRACTS: bool = true;
+
+    fn retract(&self, after: CheckpointId) -> Result<()> {
+        self.world().retract(self.sink, after);
+        Ok(())
+    }
+
     fn open(
         &self,
         prepared: Vec<Committable>,

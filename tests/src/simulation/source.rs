@@ -36,7 +36,8 @@ impl Source for Numbers {
     }
 
     fn open(&self, splits: Vec<Split>, _context: ReaderContext<'_>) -> Result<NumbersReader> {
-        let positions = splits.iter().map(parse).collect();
+        let positions: Vec<_> = splits.iter().map(parse).collect();
+        self.world.lock().unwrap_or_else(PoisonError::into_inner).opened(self.source, &positions);
         Ok(NumbersReader { source: self.clone(), positions, turn: 0 })
     }
 }

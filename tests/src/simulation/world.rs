@@ -3,11 +3,12 @@
 //! It survives crashes. The oracle is here: a committed record was never committed before (unless the job may repeat), and in
 //! the end every record of every source was committed to each sink that it flows to, as often as there are ways.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate::id::CheckpointId;
 
-use super::plan::SinkPlan;
+use super::operators::{BOUND_OF_ALL, add};
+use super::plan::{SinkKind, SinkPlan};
 use super::{Record, origin};
 
 /// What one writer prepared for one checkpoint.
@@ -57,11 +58,56 @@ impl Transaction {
 /// One sink's output.
 #[derive(Debug, Default)]
 struct Output {
-    transactions: HashSet<(u64, u32, u32, u64)>,
+    transactions: BTreeMap<(u64, u32, u32, u64), Transaction>,
     /// How often a record came; by subtask too where the stream is broadcast.
     seen: HashMap<(u64, u64, u32), u32>,
     /// Count, origin and sequence number by key.
     by_key: BTreeMap<u64, Vec<(u64, u64, u64)>>,
+    /// Count and sum by a window's end and key.
+    windows: BTreeMap<(u64, u64), (u64, u64)>,
+}
+
+impl Output {
+    /// Takes in what was committed. What is wrong with it.
+    fn add(
+        &mut self,
+        plan: &SinkPlan,
+        transaction: &Transaction,
+        is_exact: bool,
+    ) -> Option<String> {
+        let mut wrong = None;
+        let Transaction { subtask, attempt, checkpoint, .. } = transaction;
+        for &(origin, sequence, key, count) in &transaction.records {
+            if let SinkKind::Windows { window, .. } = plan.kind {
+                let (end, of, count, sum) = (origin, sequence, key, count);
+                let total = self.windows.entry((end, of)).or_default();
+                if window.lateness > 0 {
+                    // What came while it was kept fires all of it again.
+                    *total = (*total).max((count, sum));
+                    continue;
+                }
+                if is_exact && window.fires_once && *total != (0, 0) {
+                    wrong.get_or_insert(format!("a second sum of key {of} in the window to {end}"));
+                }
+                *total = (total.0 + count, total.1.wrapping_add(sum));
+                continue;
+            }
+            let place = if plan.is_broadcast { *subtask } else { 0 };
+            let seen = self.seen.entry((origin, sequence, place)).or_default();
+            *seen += 1;
+            let ways = plan.ways.get(&((origin >> 8) as usize)).copied().unwrap_or(0);
+            if is_exact && *seen > ways {
+                wrong.get_or_insert(format!(
+                    "record {sequence} of origin {origin} {seen} times, not {ways}; checkpoint {checkpoint}, \
+                     subtask {subtask}, attempt {attempt}",
+                ));
+            }
+            if plan.is_counted {
+                self.by_key.entry(key).or_default().push((count, origin, sequence));
+            }
+        }
+        wrong
+    }
 }
 
 /// All that is outside.
@@ -73,7 +119,12 @@ pub struct World {
     pub is_exact: bool,
     sinks: Vec<SinkPlan>,
     ends: Vec<Vec<Option<u64>>>,
+    /// Up to where splits were ever read.
     emitted: Vec<Vec<u64>>,
+    /// Up to where they are read.
+    positions: Vec<Vec<u64>>,
+    /// How many readers were opened.
+    pub readers: u64,
     outputs: Vec<Output>,
     /// Checkpoints that control has declared complete.
     completed: BTreeSet<u64>,
@@ -96,14 +147,16 @@ pub struct World {
 impl World {
     /// A world with these ends of splits, by source, and these sinks.
     pub fn new(ends: Vec<Vec<Option<u64>>>, sinks: Vec<SinkPlan>, is_exact: bool) -> Self {
-        let emitted = ends.iter().map(|splits| vec![0; splits.len()]).collect();
+        let emitted: Vec<Vec<u64>> = ends.iter().map(|splits| vec![0; splits.len()]).collect();
         let outputs = sinks.iter().map(|_| Output::default()).collect();
         Self {
             process: 0,
             is_exact,
             sinks,
             ends,
+            positions: emitted.clone(),
             emitted,
+            readers: 0,
             outputs,
             completed: BTreeSet::new(),
             violation: None,
@@ -125,6 +178,24 @@ impl World {
     pub fn emitted(&mut self, source: usize, split: usize, next: u64) {
         let emitted = &mut self.emitted[source][split];
         *emitted = (*emitted).max(next);
+        self.positions[source][split] = next;
+    }
+
+    /// A reader was opened that goes on from there.
+    pub fn opened(&mut self, source: usize, positions: &[(u64, u64)]) {
+        self.readers += 1;
+        for &(split, next) in positions {
+            self.positions[source][split as usize] = next;
+        }
+    }
+
+    /// Splits end where they are read up to: the job was drained there.
+    pub fn end_here(&mut self) {
+        for (ends, positions) in self.ends.iter_mut().zip(&self.positions) {
+            for (end, position) in ends.iter_mut().zip(positions) {
+                *end = Some(*position);
+            }
+        }
     }
 
     /// Lets endless splits end `more` records behind what was ever read of them.
@@ -169,43 +240,54 @@ impl World {
     pub fn commit(&mut self, sink: usize, transaction: &Transaction) {
         let plan = &self.sinks[sink];
         let output = &mut self.outputs[sink];
-        if !output.transactions.insert(transaction.id()) {
+        if output.transactions.contains_key(&transaction.id()) {
             self.repeated_commits += 1;
             return;
         }
+        output.transactions.insert(transaction.id(), transaction.clone());
         self.commits += 1;
         if self.is_told {
             println!("                 sink {sink} commits {transaction:?}");
         }
-        let mut wrong = None;
         for &(origin, sequence, key, count) in &transaction.records {
             for number in [origin, sequence, key, count] {
                 self.digest = (self.digest ^ number).wrapping_mul(0x0100_0000_01B3);
             }
-            let place = if plan.is_broadcast { transaction.subtask } else { 0 };
-            let seen = output.seen.entry((origin, sequence, place)).or_default();
-            *seen += 1;
-            let ways = plan.ways.get(&((origin >> 8) as usize)).copied().unwrap_or(0);
-            if self.is_exact && *seen > ways {
-                wrong.get_or_insert(format!(
-                    "sink {sink} got record {sequence} of origin {origin} {seen} times, not {ways}; \
-                     checkpoint {}, subtask {}, attempt {}",
-                    transaction.checkpoint, transaction.subtask, transaction.attempt
-                ));
-            }
-            if plan.is_counted {
-                output.by_key.entry(key).or_default().push((count, origin, sequence));
-            }
         }
-        if let Some(wrong) = wrong {
-            self.violate(wrong);
+        if let Some(wrong) = output.add(plan, transaction, self.is_exact) {
+            self.violate(format!("sink {sink} got {wrong}"));
+        }
+    }
+
+    /// Takes back what was committed for checkpoints behind `after`.
+    pub fn retract(&mut self, sink: usize, after: CheckpointId) {
+        let output = &mut self.outputs[sink];
+        let kept = std::mem::take(output)
+            .transactions
+            .into_iter()
+            .filter(|(_, transaction)| transaction.checkpoint <= after.0);
+        for (id, transaction) in kept {
+            let _ = output.add(&self.sinks[sink], &transaction, self.is_exact);
+            output.transactions.insert(id, transaction);
         }
     }
 
     /// The job has ended: everything must be there.
     pub fn check_end(&mut self) {
         let mut wrong = None;
-        for (sink, (plan, output)) in self.sinks.iter().zip(&mut self.outputs).enumerate() {
+        for (sink, plan) in self.sinks.iter().enumerate() {
+            match plan.kind {
+                SinkKind::Records => {}
+                SinkKind::Windows { late, .. } => {
+                    let found = self.wrong_windows(plan, &self.outputs[sink], &self.outputs[late]);
+                    if let Some(found) = found.filter(|_| self.is_exact) {
+                        wrong.get_or_insert(format!("sink {sink}: {found}"));
+                    }
+                    continue;
+                }
+                SinkKind::Late => continue,
+            }
+            let output = &mut self.outputs[sink];
             for (&source, &ways) in &plan.ways {
                 for (split, &end) in self.ends[source].iter().enumerate() {
                     let origin = origin(source, split);
@@ -229,6 +311,34 @@ impl World {
         if let Some(wrong) = wrong {
             self.violate(wrong);
         }
+    }
+}
+
+impl World {
+    /// Whether windows have added up all that did not come too late for them, and each window was told.
+    fn wrong_windows(&self, plan: &SinkPlan, sums: &Output, late: &Output) -> Option<String> {
+        let SinkKind::Windows { window, .. } = plan.kind else { return None };
+        if window.bound >= BOUND_OF_ALL && !late.seen.is_empty() {
+            return Some("a record came too late, though none can".to_owned());
+        }
+        let mut wanted: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
+        for (&source, &ways) in &plan.ways {
+            for (split, &end) in self.ends[source].iter().enumerate() {
+                let origin = origin(source, split);
+                for sequence in 0..end.unwrap_or(self.emitted[source][split]) {
+                    let too_late = late.seen.get(&(origin, sequence, 0)).copied().unwrap_or(0);
+                    for _ in too_late..ways {
+                        add(wanted.entry(window.place(sequence)).or_default(), origin, sequence);
+                    }
+                }
+            }
+        }
+        let mut places: BTreeSet<_> = wanted.keys().chain(sums.windows.keys()).collect();
+        places.retain(|&place| wanted.get(place) != sums.windows.get(place));
+        places.first().map(|&place| {
+            let (wanted, found) = (wanted.get(place), sums.windows.get(place));
+            format!("key {} has {found:?} in the window to {}, not {wanted:?}", place.1, place.0)
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::message::HeldCheckpoint;
 use super::pending::Pending;
 use crate::id::{AttemptId, CheckpointId, SubtaskId};
-use crate::probe::{Fault, is_broken};
+use crate::probe::{self, Fault, is_broken};
 
 /// The answer to a finish request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,9 @@ pub fn take_sendable<S>(
             }
             !may_send
         });
+        if !pending.held_triggers.is_empty() {
+            probe::note(None, &probe::TriggerHeld { checkpoint: id });
+        }
         owing.extend(pending.awaited().map(|task| task.subtask));
     }
     sendable

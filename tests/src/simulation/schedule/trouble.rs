@@ -1,19 +1,24 @@
 //! What goes wrong in a schedule: failures, crashes, and that all heals in the end.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use tidegate::JobState;
 use tidegate::id::CheckpointId;
 use tidegate::runtime::simulation::Simulation;
 use tidegate::state::memory::{Fault, Survivors};
+use tidegate::{JobState, SavepointStop};
 
-use super::{Schedule, lock};
+use super::beginning::SAVEPOINTS;
+use super::{Fate, Schedule, lock};
 use crate::simulation::plan::Ending;
 use crate::simulation::reach::Race;
 
+/// So often a stop with a savepoint is asked for at the most.
+const STOPS_MAX: u64 = 20;
+
 impl Schedule {
     /// From here on nothing fails.
-    pub(super) fn heal(&mut self, sim: &Simulation) {
+    pub(super) fn heal(&mut self, sim: &mut Simulation) {
         self.tell(|| "all is healed".to_owned());
         self.healed_at = Some(self.steps);
         self.store.heal();
@@ -22,31 +27,114 @@ impl Schedule {
         world.prepare_faults = 0;
         world.commit_faults = 0;
         drop(world);
-        if self.plan.ending == Ending::Stopped && !self.has_stopped {
+        // Whoever waits for a savepoint doesn't ask for another one.
+        let waits = self.is_stopping && self.plan.ending != Ending::Stopped;
+        if self.plan.ending != Ending::Exhausted && !self.has_stopped && !waits {
             self.stop(sim);
         }
     }
 
-    pub(super) fn stop(&mut self, sim: &Simulation) {
+    pub(super) fn stop(&mut self, sim: &mut Simulation) {
         self.tell(|| "asked to stop".to_owned());
         self.is_stopping = true;
+        self.stops += 1;
         let is_pending = !self.seen.borrow().pending.is_empty();
         self.met_if(is_pending, Race::StopWhilePending);
-        sim.request_stop();
+        if let Ending::Savepoint { drain } = self.plan.ending {
+            self.is_drained = drain;
+            sim.request_stop_with_savepoint(Path::new(SAVEPOINTS), drain);
+        } else {
+            sim.request_stop();
+        }
+    }
+
+    /// What came of savepoints that were asked for.
+    pub(super) fn hear_of_savepoints(&mut self, sim: &mut Simulation) {
+        if self.plan.savepoints > 0 {
+            for outcome in sim.take_savepoints() {
+                match outcome {
+                    Ok(folder) => {
+                        self.met(Race::Savepoint);
+                        self.savepoints.push(folder);
+                    }
+                    Err(_) => self.met(Race::SavepointFails),
+                }
+            }
+        }
+        if self.is_stopping
+            && let Ending::Savepoint { .. } = self.plan.ending
+            && let Some(outcome) = sim.take_stop()
+        {
+            self.tell(|| format!("the stop: {outcome:?}"));
+            self.stop_outcome = Some(outcome);
+            let is_over = matches!(
+                &self.stop_outcome,
+                Some(Ok(SavepointStop::Stopped { .. } | SavepointStop::SideEffectsPending { .. }))
+            );
+            if !is_over {
+                self.stop_outcome = None;
+                self.is_drained = false;
+                self.is_stopping = false;
+                self.met(Race::StopFails);
+            }
+        }
+        // What could not be stopped while it was restarting is asked again.
+        if self.healed_at.is_some()
+            && !self.is_stopping
+            && !self.has_stopped
+            && self.stops < STOPS_MAX
+            && let Ending::Savepoint { .. } = self.plan.ending
+            && sim.status_state() == JobState::Running
+        {
+            self.stop(sim);
+        }
+    }
+
+    /// What a job that is over, and was stopped with a savepoint, leaves to do.
+    pub(super) fn stopped(&mut self, sim: &mut Simulation) -> Option<Fate> {
+        self.hear_of_savepoints(sim);
+        let (folder, is_pending) = match self.stop_outcome.take()? {
+            Ok(SavepointStop::Stopped { savepoint }) => (savepoint, false),
+            Ok(SavepointStop::SideEffectsPending { savepoint }) => (savepoint, true),
+            Ok(_) | Err(_) => return None,
+        };
+        let drained = std::mem::take(&mut self.is_drained);
+        self.has_stopped = true;
+        self.met_if(drained && !is_pending, Race::Drained);
+        self.met_if(!drained && !is_pending, Race::StoppedWithSavepoint);
+        if drained {
+            self.world().end_here();
+        } else {
+            let more = self.dice.below(8);
+            self.world().end_all(more);
+        }
+        if drained && !is_pending {
+            return Some(Fate::Ended);
+        }
+        self.go_from(&folder);
+        Some(Fate::Gone)
     }
 
     /// Lets something fail. Whether the process dies at once.
-    pub(super) fn trouble(&mut self, sim: &Simulation) -> bool {
+    pub(super) fn trouble(&mut self, sim: &mut Simulation) -> bool {
         let unkindness = self.plan.unkindness;
-        if self.plan.ending == Ending::Stopped
-            && !self.is_stopping
-            && self.process > 0
-            && self.dice.chance(1, 400)
-        {
+        let may_stop = match self.plan.ending {
+            Ending::Exhausted => false,
+            Ending::Stopped => true,
+            Ending::Savepoint { .. } => !self.has_stopped && self.stops < STOPS_MAX,
+        };
+        if may_stop && !self.is_stopping && self.process > 0 && self.dice.chance(1, 400) {
             self.stop(sim);
         }
         if self.dice.chance(1, 300) && self.plan.config.checkpoint.interval.is_none() {
             sim.request_checkpoint();
+        }
+        if self.plan.savepoints > 0
+            && !self.is_stopping
+            && self.dice.chance(self.plan.savepoints, 10_000)
+        {
+            self.tell(|| "asked for a savepoint".to_owned());
+            sim.request_savepoint(Path::new(SAVEPOINTS));
         }
         if self.troubles >= unkindness.most {
             return false;
@@ -119,6 +207,8 @@ impl Schedule {
         self.fail_in.store(0, Ordering::Relaxed);
         self.seen.borrow_mut().crashed();
         self.frozen = None;
+        self.idle_tasks.clear();
+        self.stop_outcome = None;
     }
 
     /// The latest checkpoint whose manifest is in place.
