@@ -127,12 +127,17 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
                   good: &mut Output<'_, R::Data>,
                   bad: &mut Output<'_, (T, String)>| match f(record) {
                 Ok(result) => good.emit(result),
-                Err(error) => {
-                    let error = error.to_string();
-                    bad.emit_ref((T::shorten(record), error.as_str()));
-                }
+                Err(error) => aside::<T>(record, error, bad),
             },
         )
+    }
+
+    /// As [`filter`](Stream::filter), but `f` may fail: an error fails the task.
+    pub fn try_filter<F>(self, f: F) -> Stream<T, impl Chain<Out = T> + use<F, T, C>>
+    where
+        F: for<'a> FnMut(T::Ref<'a>) -> Result<bool, BoxError> + Clone + Send + 'static,
+    {
+        self.try_filter_or(OnError::Fail, f)
     }
 
     /// As [`filter`](Stream::filter), but `f` may fail: `policy` says what becomes of the record then.
@@ -150,6 +155,59 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
             Err(error) => failed(&policy, "try_filter", error),
         };
         self.then(|up| FlatMap::new(up, emit, "try_filter"))
+    }
+
+    /// As [`filter`](Stream::filter), but `f` may fail: such records go to the second stream, each with its error's text.
+    pub fn try_filter_split<F>(
+        self,
+        mut f: F,
+    ) -> (Stream<T, impl Chain<Out = T> + use<F, T, C>>, Stream<(T, String), Inlet<(T, String)>>)
+    where
+        F: for<'a> FnMut(T::Ref<'a>) -> Result<bool, BoxError> + Clone + Send + 'static,
+    {
+        self.split(
+            move |record: T::Ref<'_>,
+                  good: &mut Output<'_, T>,
+                  bad: &mut Output<'_, (T, String)>| match f(record) {
+                Ok(true) => good.emit_ref(record),
+                Ok(false) => {}
+                Err(error) => aside::<T>(record, error, bad),
+            },
+        )
+    }
+
+    /// As [`flat_map`](Stream::flat_map), but `f` may fail: an error fails the task.
+    pub fn try_flat_map<U: Data, F>(self, f: F) -> Stream<U, impl Chain<Out = U> + use<U, F, T, C>>
+    where
+        F: for<'a, 'o, 'p> FnMut(T::Ref<'a>, &'p mut Output<'o, U>) -> Result<(), BoxError>
+            + Clone
+            + Send
+            + 'static,
+    {
+        self.try_flat_map_or(OnError::Fail, f)
+    }
+
+    /// As [`flat_map`](Stream::flat_map), but `f` may fail: such records go to the second stream, each with its error's text. What
+    /// `f` has emitted before goes on.
+    pub fn try_flat_map_split<U: Data, F>(
+        self,
+        mut f: F,
+    ) -> (Stream<U, impl Chain<Out = U> + use<U, F, T, C>>, Stream<(T, String), Inlet<(T, String)>>)
+    where
+        F: for<'a, 'o, 'p> FnMut(T::Ref<'a>, &'p mut Output<'o, U>) -> Result<(), BoxError>
+            + Clone
+            + Send
+            + 'static,
+    {
+        self.split(
+            move |record: T::Ref<'_>,
+                  good: &mut Output<'_, U>,
+                  bad: &mut Output<'_, (T, String)>| {
+                if let Err(error) = f(record, good) {
+                    aside::<T>(record, error, bad);
+                }
+            },
+        )
     }
 
     /// As [`flat_map`](Stream::flat_map), but `f` may fail: `policy` says what becomes of the record then. What it has emitted
@@ -274,6 +332,13 @@ impl<T: Data, C: Chain<Out = T>> Stream<T, C> {
     pub fn sink<K: Sink<T>>(self, name: &str, sink: K) {
         self.graph.stage(self.chain, IntoSink { name: name.to_owned(), sink });
     }
+}
+
+/// Sends a failed record to a side output, with what its error says.
+#[cold]
+fn aside<T: Data>(record: T::Ref<'_>, error: BoxError, bad: &mut Output<'_, (T, String)>) {
+    let error = error.to_string();
+    bad.emit_ref((T::shorten(record), error.as_str()));
 }
 
 /// Does with a failed record what the policy says.

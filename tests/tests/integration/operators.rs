@@ -72,6 +72,46 @@ fn what_try_map_split_refuses_comes_out_with_its_error() {
 }
 
 #[test]
+fn each_fallible_form_fails_or_sends_what_failed_aside() {
+    let three = |n: u64| if n == 3 { Err("three".into()) } else { Ok(n % 2 == 1) };
+    let fails = |fail: &dyn Fn(tidegate::BoxStream<u64>)| {
+        let job = fragile("case", 2);
+        fail(job.source("numbers", source::range(0..6)).boxed());
+        job.run().expect_err("three is refused")
+    };
+    let by_filter = fails(&|numbers| numbers.try_filter(three).sink("out", sink::discard()));
+    let by_flat_map = fails(&|numbers| {
+        let odd = move |n, out: &mut tidegate::Output<'_, u64>| {
+            out.emit(n);
+            three(n).map(drop)
+        };
+        numbers.try_flat_map(odd).sink("out", sink::discard());
+    });
+    for (error, operator) in [(by_filter, "try_filter"), (by_flat_map, "try_flat_map")] {
+        assert_eq!(error.kind(), ErrorKind::User);
+        assert!(error.to_string().contains(&format!("{operator}: three")), "{error}");
+    }
+
+    for parallelism in 1..=3 {
+        let job = job("case", parallelism);
+        let (odd, bad) = job.source("a", source::range(0..6)).try_filter_split(three);
+        let (doubled, worse) = odd.try_flat_map_split(|n, out| {
+            out.emit(n);
+            out.emit(if n == 5 { return Err("five".into()) } else { 2 * n });
+            Ok(())
+        });
+        let (out, numbers) = sink::collect::<u64>();
+        let (errors_sink, errors) = sink::collect::<(u64, String)>();
+        doubled.sink("out", out);
+        bad.union(worse).sink("errors", errors_sink);
+        job.run().expect("the job runs");
+        assert_eq!(sorted(numbers.take()), [1, 2, 5]);
+        let expected = [(3, "three"), (5, "five")].map(|(n, error)| (n, error.to_owned()));
+        assert_eq!(sorted(errors.take()), expected);
+    }
+}
+
+#[test]
 fn inspect_sees_each_record_once_and_changes_nothing() {
     let job = job("case", 2);
     let seen = Arc::new(AtomicU64::new(0));
