@@ -16,8 +16,8 @@ use crate::operator::FromSource;
 #[cfg(feature = "rest")]
 use crate::rest::{RestOptions, RestServer};
 use crate::runtime::{
-    Begin, ClusterOptions, JobEndpoint, JobState, JobStatus, Parts, Request, RuntimeOptions,
-    SavepointStop, Shared, Wish, begin,
+    Begin, ClusterOptions, JobEndpoint, JobMetrics, JobState, JobStatus, Parts, Request,
+    RuntimeOptions, SavepointStop, Shared, Wish, begin,
 };
 use crate::source::{Source, Split};
 use crate::state::directory::DirectoryStore;
@@ -377,6 +377,11 @@ impl JobHandle {
     /// The job's status at this moment.
     pub fn status(&self) -> JobStatus {
         self.shared.status()
+    }
+
+    /// The counters of its tasks at this moment: of the current attempt, which begins at zero.
+    pub fn metrics(&self) -> JobMetrics {
+        self.shared.metrics()
     }
 
     /// Where the job is.

@@ -41,4 +41,4 @@ pub use graph::{BoxStream, KeyedStream, Stream};
 pub use job::{Job, JobHandle, JobStepper};
 pub use operator::{Chain, OnError};
 pub use record::{AsData, Data, Key, Output};
-pub use runtime::{CheckpointStats, JobState, JobStatus, SavepointStop, TaskStatus};
+pub use runtime::{CheckpointStats, JobMetrics, JobState, JobStatus, SavepointStop, TaskStatus};

@@ -23,6 +23,8 @@ pub mod simulation;
 mod snapshot_io;
 mod starting;
 mod status;
+#[cfg(feature = "tracing")]
+mod trace;
 mod worker;
 
 pub use cluster::{ClusterEvent, ClusterFact, ClusterOptions, EVENTS_MAX};
@@ -38,4 +40,6 @@ pub(crate) use request::Request;
 pub use request::{BlocklistFigures, TaskManagerStatus};
 pub use starting::Begin;
 pub(crate) use starting::{Wish, begin};
-pub use status::{CHECKPOINTS_MAX, CheckpointStats, JobState, JobStatus, Shared, TaskStatus};
+pub use status::{
+    CHECKPOINTS_MAX, CheckpointStats, JobMetrics, JobState, JobStatus, Shared, TaskStatus,
+};

@@ -146,7 +146,7 @@ impl Parts {
         let (io_sender, requests) = unbounded();
         let names = graph.vertices.iter().map(|vertex| vertex.name.clone()).collect();
         let graph = Arc::new(graph);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::of(job));
         let (crew, born) = Crew::new(clock, control_sender.clone(), io_sender.clone());
         let roll = crew.roll().clone();
         let is_incremental = options.incremental;

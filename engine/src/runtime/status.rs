@@ -3,6 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use super::trace::Moment;
 use crate::clock::EpochMillis;
 use crate::id::{CheckpointId, SubtaskId};
 use crate::metrics::{Counter, LatencySnapshot, TaskFigures, TaskMetrics};
@@ -96,6 +98,20 @@ pub struct JobStatus {
     pub spilled_mapped_bytes: u64,
 }
 
+/// A job's counters, without the lists of its status.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct JobMetrics {
+    /// The subtasks of the current attempt.
+    pub tasks: Vec<TaskStatus>,
+    /// End-to-end latency by latency markers.
+    pub latency: LatencySnapshot,
+    /// Time of each step in snapshot code.
+    pub snapshot_steps: LatencySnapshot,
+    /// Bytes of records in flight that were written through a mapping.
+    pub spilled_mapped_bytes: u64,
+}
+
 /// How many completed checkpoints a status lists.
 pub const CHECKPOINTS_MAX: usize = 1000;
 
@@ -122,16 +138,34 @@ pub struct Shared {
     board: Mutex<Board>,
     changed: Condvar,
     spilled: Counter,
+    #[cfg(feature = "tracing")]
+    job: String,
 }
 
 impl Shared {
+    /// The status of the job of that name, which is about to start.
+    #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only events name it"))]
+    pub(super) fn of(job: &str) -> Self {
+        Self {
+            #[cfg(feature = "tracing")]
+            job: job.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Changes the status and wakes who waits for a change.
     pub(super) fn update(&self, change: impl FnOnce(&mut Board)) {
         let mut board = self.lock();
+        #[cfg(feature = "tracing")]
+        let before = Moment::of(&board);
         change(&mut board);
         board.changes += 1;
+        #[cfg(feature = "tracing")]
+        let happened = before.until(&board);
         drop(board);
         self.changed.notify_all();
+        #[cfg(feature = "tracing")]
+        happened.into_iter().for_each(|happened| happened.tell(&self.job));
     }
 
     /// The job had ended before it was started.
@@ -159,12 +193,8 @@ impl Shared {
     /// The whole status.
     pub fn status(&self) -> JobStatus {
         let board = self.lock();
-        let mut latency = LatencySnapshot::default();
-        let mut snapshot_steps = LatencySnapshot::default();
-        for (_, _, metrics) in &board.tasks {
-            metrics.add_latency_to(&mut latency);
-            metrics.add_snapshot_steps_to(&mut snapshot_steps);
-        }
+        let JobMetrics { tasks, latency, snapshot_steps, spilled_mapped_bytes } =
+            self.metrics_of(&board);
         JobStatus {
             state: board.state,
             already_ended: board.already_ended,
@@ -175,19 +205,28 @@ impl Shared {
             checkpoints_failed: board.checkpoints_failed,
             last_checkpoint_failure: board.last_checkpoint_failure.clone(),
             last_failure: board.last_failure.clone(),
-            tasks: board
-                .tasks
-                .iter()
-                .map(|(subtask, vertex, metrics)| TaskStatus {
-                    subtask: *subtask,
-                    vertex: vertex.clone(),
-                    figures: metrics.figures(),
-                })
-                .collect(),
+            tasks,
             latency,
             snapshot_steps,
-            spilled_mapped_bytes: self.spilled.get(),
+            spilled_mapped_bytes,
         }
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> JobMetrics {
+        self.metrics_of(&self.lock())
+    }
+
+    fn metrics_of(&self, board: &Board) -> JobMetrics {
+        let (mut latency, mut snapshot_steps) = Default::default();
+        let mut tasks = Vec::with_capacity(board.tasks.len());
+        for (subtask, vertex, metrics) in &board.tasks {
+            metrics.add_latency_to(&mut latency);
+            metrics.add_snapshot_steps_to(&mut snapshot_steps);
+            let (subtask, vertex) = (*subtask, vertex.clone());
+            tasks.push(TaskStatus { subtask, vertex, figures: metrics.figures() });
+        }
+        JobMetrics { tasks, latency, snapshot_steps, spilled_mapped_bytes: self.spilled.get() }
     }
 
     /// Waits until there were more than `seen` changes or the time is over; how many there were.

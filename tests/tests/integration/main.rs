@@ -21,6 +21,7 @@ mod script;
 mod serde;
 mod sinks;
 mod tidy;
+mod tracing;
 mod ui;
 mod unaligned;
 mod windows;
