@@ -13,10 +13,15 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::record::{Data, Output};
 
-/// How soon a reader that found nothing looks again: it has nobody to wake it.
+/// How soon a reader that found nothing looks again, since it has nobody to wake it: twice as long each time, up to a pause
+/// that costs an idle job next to nothing.
 const RETRY: Duration = Duration::from_micros(100);
+const RETRY_MAX: Duration = Duration::from_millis(4);
 
 /// A source that reads what is sent, and the end for the host program. At most `capacity` records, at least 1, wait.
+///
+/// A job that waits for records looks for them again after 100 µs, and the longer nothing comes the more seldom: up to 4 ms can
+/// pass before a record is taken after a pause.
 pub fn channel<T: Data>(capacity: usize) -> (Sender<T>, Channel<T>) {
     let (sender, receiver) = bounded(capacity.max(1));
     (Sender(sender), Channel { receiver })
@@ -90,7 +95,7 @@ impl<T: Data> Source for Channel<T> {
                 "a channel's split is malformed",
             ));
         }
-        Ok(ChannelReader { receiver: self.receiver.clone(), splits })
+        Ok(ChannelReader { receiver: self.receiver.clone(), splits, pause: RETRY })
     }
 }
 
@@ -99,6 +104,8 @@ impl<T: Data> Source for Channel<T> {
 pub struct ChannelReader<T> {
     receiver: Receiver<T>,
     splits: Vec<Split>,
+    /// Before it looks again.
+    pause: Duration,
 }
 
 impl<T: Data> Reader for ChannelReader<T> {
@@ -111,8 +118,15 @@ impl<T: Data> Reader for ChannelReader<T> {
         }
         for _ in 0..limit {
             match self.receiver.try_recv() {
-                Ok(record) => out.emit(record),
-                Err(TryRecvError::Empty) => return Ok(Poll::Busy(now + RETRY)),
+                Ok(record) => {
+                    self.pause = RETRY;
+                    out.emit(record);
+                }
+                Err(TryRecvError::Empty) => {
+                    let until = now + self.pause;
+                    self.pause = (2 * self.pause).min(RETRY_MAX);
+                    return Ok(Poll::Busy(until));
+                }
                 Err(TryRecvError::Disconnected) => {
                     self.splits.clear();
                     return Ok(Poll::End);
@@ -147,6 +161,9 @@ mod tests {
             Poll::Busy(Timestamp::ZERO + RETRY)
         );
         assert_eq!(read, ["a", "b"]);
+        let mut pauses = (0..9).map(|_| drive.poll(1, 9, &mut read).expect("reads"));
+        assert_eq!(pauses.next(), Some(Poll::Busy(Timestamp::ZERO + 2 * RETRY)), "ever longer");
+        assert_eq!(pauses.last(), Some(Poll::Busy(Timestamp::ZERO + RETRY_MAX)));
         assert_eq!(drive.snapshot().len(), 2);
         drop((sender, other));
         assert!(drive.read_all(9).is_empty());
