@@ -60,6 +60,94 @@ pub enum Readiness {
 }
 
 /// An output.
+///
+/// A sink in two phases, checked by the suite that ours pass too. What it writes to takes a batch under a key, and taking one
+/// again changes nothing, so that commits are idempotent:
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Arc, Mutex, PoisonError};
+///
+/// use tidegate::id::CheckpointId;
+/// use tidegate::sink::{Committable, Sink, Writer, WriterContext};
+/// use tidegate::{Result, testing};
+///
+/// /// Batches of numbers by checkpoint and subtask.
+/// #[derive(Clone, Default)]
+/// struct Database(Arc<Mutex<BTreeMap<(u64, u64), Vec<u64>>>>);
+///
+/// impl Database {
+///     /// A batch is its checkpoint, its subtask, and the numbers.
+///     fn put(&self, batch: &Committable) {
+///         let words: Vec<u64> =
+///             batch.0.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+///         let mut batches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         batches.insert((words[0], words[1]), words[2..].to_vec());
+///     }
+/// }
+///
+/// struct DatabaseWriter {
+///     database: Database,
+///     subtask: u64,
+///     numbers: Vec<u64>,
+///     /// Not known to be committed; each checkpoint carries all of them.
+///     prepared: Vec<Committable>,
+/// }
+///
+/// impl DatabaseWriter {
+///     fn close_batch(&mut self, checkpoint: u64) {
+///         if !self.numbers.is_empty() {
+///             let words = [checkpoint, self.subtask].into_iter().chain(self.numbers.drain(..));
+///             self.prepared.push(Committable(words.flat_map(u64::to_le_bytes).collect()));
+///         }
+///     }
+/// }
+///
+/// impl Sink<u64> for Database {
+///     type Writer = DatabaseWriter;
+///
+///     fn open(&self, prepared: Vec<Committable>, context: WriterContext<'_>) -> Result<DatabaseWriter> {
+///         // The checkpoint that is restored is complete: what was prepared for it is committed, maybe again.
+///         prepared.iter().for_each(|batch| self.put(batch));
+///         let (database, subtask) = (self.clone(), context.subtask.into());
+///         Ok(DatabaseWriter { database, subtask, numbers: Vec::new(), prepared: Vec::new() })
+///     }
+/// }
+///
+/// impl Writer<u64> for DatabaseWriter {
+///     const COMMITS: bool = true;
+///
+///     fn write(&mut self, number: u64) -> Result<()> {
+///         self.numbers.push(number);
+///         Ok(())
+///     }
+///
+///     fn prepare(&mut self, checkpoint: CheckpointId) -> Result<Vec<Committable>> {
+///         self.close_batch(checkpoint.0);
+///         Ok(self.prepared.clone())
+///     }
+///
+///     fn commit(&mut self, _checkpoint: CheckpointId) -> Result<()> {
+///         self.prepared.drain(..).for_each(|batch| self.database.put(&batch));
+///         Ok(())
+///     }
+///
+///     fn finish(&mut self, checkpointed: bool) -> Result<()> {
+///         if !checkpointed {
+///             self.close_batch(u64::MAX);
+///             self.prepared.drain(..).for_each(|batch| self.database.put(&batch));
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let fresh = || {
+///     let database = Database::default();
+///     let reader = database.clone();
+///     (database, move || reader.0.lock().unwrap().values().flatten().copied().collect())
+/// };
+/// testing::sink::conformance(fresh, &[3, 1, 4, 1, 5, 9, 2, 6]);
+/// ```
 pub trait Sink<T: Data>: Clone + Send + 'static {
     /// What one subtask writes with.
     type Writer: Writer<T>;

@@ -71,6 +71,66 @@ pub struct ReaderContext<'a> {
 }
 
 /// An input.
+///
+/// A source of one split, checked by the suite that ours pass too:
+///
+/// ```
+/// use tidegate::clock::Timestamp;
+/// use tidegate::source::{Poll, Reader, ReaderContext, Source, Split};
+/// use tidegate::{Job, Output, Result, sink, testing};
+///
+/// /// The numbers from `.0` down to 1.
+/// #[derive(Clone)]
+/// struct Countdown(u64);
+///
+/// /// Reads on from the number that each split names.
+/// struct CountdownReader(Vec<u64>);
+///
+/// impl Source for Countdown {
+///     type Out = u64;
+///     type Reader = CountdownReader;
+///
+///     fn splits(&self, _parallelism: u32) -> Result<Vec<Split>> {
+///         Ok(vec![Split(self.0.to_le_bytes().to_vec())])
+///     }
+///
+///     fn open(&self, splits: Vec<Split>, _: ReaderContext<'_>) -> Result<CountdownReader> {
+///         let next = splits.iter().filter_map(|split| split.0.as_slice().try_into().ok());
+///         Ok(CountdownReader(next.map(u64::from_le_bytes).collect()))
+///     }
+/// }
+///
+/// impl Reader for CountdownReader {
+///     type Out = u64;
+///
+///     fn poll(&mut self, limit: usize, _: Timestamp, out: &mut Output<'_, u64>) -> Result<Poll> {
+///         for _ in 0..limit {
+///             let Some(next) = self.0.last_mut() else { return Ok(Poll::End) };
+///             if *next == 0 {
+///                 self.0.pop();
+///                 continue;
+///             }
+///             out.emit(*next);
+///             *next -= 1;
+///         }
+///         Ok(Poll::Ready)
+///     }
+///
+///     fn snapshot(&mut self) -> Vec<Split> {
+///         let unread = self.0.iter().filter(|next| **next > 0);
+///         unread.map(|next| Split(next.to_le_bytes().to_vec())).collect()
+///     }
+/// }
+///
+/// testing::source::conformance(|| Countdown(4), &[4, 3, 2, 1]);
+///
+/// let job = Job::new("countdown");
+/// let (sink, numbers) = sink::collect();
+/// job.source("numbers", Countdown(3)).sink("out", sink);
+/// job.run()?;
+/// assert_eq!(numbers.take(), [3, 2, 1]);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 pub trait Source: Clone + Send + 'static {
     /// The record type.
     type Out: Data;
