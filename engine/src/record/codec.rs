@@ -795,6 +795,27 @@ pub(crate) fn put<T: Data>(to: &mut [u8], at: usize, view: T::Ref<'_>) -> Option
     Some(n)
 }
 
+/// Writes records as frames into `room`, as many as fit, and shows each as it is read back in place: for benches. How many
+/// there were.
+#[doc(hidden)]
+pub fn round_trip<T: Data>(
+    records: &[T],
+    room: &mut [u8],
+    mut each: impl FnMut(T::Ref<'_>),
+) -> usize {
+    let mut at = 0;
+    let written = records.iter().map_while(|record| {
+        at += put::<T>(room, at, record.view())?;
+        Some(())
+    });
+    let count = written.count();
+    let mut frames = Frames::<T>::new(&room[..at], 0);
+    while let Some(frame) = frames.next_frame() {
+        each(frame.read());
+    }
+    count
+}
+
 /// Checks one frame of untrusted bytes.
 ///
 /// # Errors
