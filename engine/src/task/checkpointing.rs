@@ -183,25 +183,31 @@ impl Task {
         if self.captures.running.is_none() {
             return Ok(());
         }
+        let started = (cx.clock)();
+        let mut has_grown = false;
         for index in 0..self.inputs.len() {
-            self.extend_capture(index, cx)?;
+            has_grown |= self.extend_capture(index, cx)?;
+        }
+        if has_grown {
+            self.options.metrics.snapshot_step((cx.clock)().since(started));
         }
         Ok(())
     }
 
-    fn extend_capture(&mut self, index: usize, cx: &mut StepContext<'_>) -> Result<()> {
-        let Some(running) = &mut self.captures.running else { return Ok(()) };
+    /// Whether anything was captured.
+    fn extend_capture(&mut self, index: usize, cx: &mut StepContext<'_>) -> Result<bool> {
+        let Some(running) = &mut self.captures.running else { return Ok(false) };
         let checkpoint = running.checkpoint;
-        let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { return Ok(()) };
+        let TaskInput::Channel { channel, .. } = &mut self.inputs[index] else { return Ok(false) };
         let Some(Capturing { capture, captured, is_growing: true, is_reached, .. }) =
             &mut running.channels[index]
         else {
-            return Ok(());
+            return Ok(false);
         };
         let before = captured.bytes;
         let loaded = channel.loaded();
         if is_broken(Fault::CaptureNotExtended) && captured.bytes > 0 && !capture.has_end() {
-            return Ok(());
+            return Ok(false);
         }
         let range = capture.extend(loaded);
         if !range.is_empty() {
@@ -217,7 +223,7 @@ impl Task {
             let channel = ChannelIndex(index as u32);
             self.input(Input::CaptureReached { channel, checkpoint }, cx)?;
         }
-        Ok(())
+        Ok(bytes > 0)
     }
 
     fn stop_captures(&mut self, checkpoint: CheckpointId, cx: &mut StepContext<'_>) -> Result<()> {
