@@ -3,18 +3,25 @@
 //! `main` is all that the binary does; the rest is public for the benches and tests of this package only.
 
 pub mod args;
+pub mod checkpoint;
 pub mod clocked;
+pub mod disk;
+pub mod end;
 pub mod event;
 pub mod event_log;
 pub mod failure;
 pub mod flights;
 pub mod folders;
+pub mod idle;
 pub mod json;
 pub mod keyed_feed;
+pub mod overtake;
 pub mod progress;
+pub mod quantile;
 pub mod report;
 pub mod run;
 pub mod signals;
+pub mod spill;
 pub mod throughput;
 pub mod usage;
 pub mod w1;
@@ -33,8 +40,19 @@ use failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The commands; the first runs if none is named.
-const COMMANDS: &[Command] =
-    &[flights::COMMAND, wordcount::COMMAND, w1::COMMAND, w2::COMMAND, w3::COMMAND, w6b::COMMAND];
+const COMMANDS: &[Command] = &[
+    flights::COMMAND,
+    wordcount::COMMAND,
+    w1::COMMAND,
+    w2::COMMAND,
+    w3::COMMAND,
+    w6b::COMMAND,
+    checkpoint::COMMAND,
+    overtake::COMMAND,
+    spill::COMMAND,
+    end::COMMAND,
+    idle::COMMAND,
+];
 
 /// Runs the command line of this process. Exit codes: 0 done, 1 the job failed, 2 usage or configuration, 3 a
 /// checkpoint can't be used.
@@ -67,6 +85,11 @@ fn command(args: Args) -> Result<(), Failure> {
         "w2" => w2::w2(args),
         "w3" => w3::w3(args),
         "w6b" => w6b::w6b(args),
+        "checkpoint" => checkpoint::checkpoint(args),
+        "overtake" => overtake::overtake(args),
+        "spill" => spill::spill(args),
+        "end" => end::end(args),
+        "idle" => idle::idle(args),
         name => Err(Failure::Usage(format!("command '{name}' does nothing"))),
     }
 }

@@ -20,6 +20,9 @@ pub const WORKERS: Opt = opt("workers", "N", "threads; as many as there are CPUs
 pub const RUNS: Opt = opt("runs", "N", "so many runs after one to warm up; 1 if not given");
 /// With checkpoints or not.
 pub const CHECKPOINTED: Opt = opt("ckpt", "", "take a checkpoint a second");
+/// Which sort of them.
+pub const UNALIGNED: Opt =
+    opt("unaligned", "", "with ckpt: barriers overtake at once instead of after 200 ms");
 
 /// A workload.
 #[derive(Debug)]
@@ -45,6 +48,10 @@ impl Throughput<'_> {
     ) -> Result<(), Failure> {
         let is_checkpointed = args.flag("ckpt")?;
         args.default("checkpoint.interval", if is_checkpointed { "1s" } else { "never" });
+        let is_unaligned = args.flag("unaligned")?;
+        if is_unaligned {
+            args.default("checkpoint.aligned-timeout", "0");
+        }
         let runs = args.number("runs", 1)?;
         for run in 0..=runs {
             let span = Span::default();
@@ -68,7 +75,7 @@ impl Throughput<'_> {
             let events = self.events.unwrap_or(out);
             let mut params = format!("workers={}{}", args.workers(), self.params);
             if is_checkpointed {
-                params.push_str(" ckpt=1s");
+                params.push_str(if is_unaligned { " ckpt=1s unaligned" } else { " ckpt=1s" });
             }
             let mut line = Line::new()
                 .text("peer", "tidegate")

@@ -8,7 +8,7 @@ use crate::args::{Args, Command, opt};
 use crate::clocked::{Clocked, Span};
 use crate::event::{event, w2_check};
 use crate::failure::Failure;
-use crate::throughput::{CHECKPOINTED, RUNS, Tally, Throughput, WORKERS};
+use crate::throughput::{CHECKPOINTED, RUNS, Tally, Throughput, UNALIGNED, WORKERS};
 
 /// The command.
 pub const COMMAND: Command = Command {
@@ -20,6 +20,7 @@ pub const COMMAND: Command = Command {
         WORKERS,
         RUNS,
         CHECKPOINTED,
+        UNALIGNED,
     ],
 };
 

@@ -90,6 +90,30 @@ fn flights(input: &str, workers: &str, sum: &str) {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let last = stdout.lines().last().unwrap_or_default();
     assert!(last.starts_with(r#"{"workload":"flights","events":"#), "{last}");
+    assert_eq!(
+        keys(last),
+        [
+            "workload",
+            "events",
+            "seconds",
+            "events_per_s",
+            "checkpoints",
+            "checkpoint_ms_median",
+            "checkpoint_ms_max",
+            "restarts",
+            "peak_rss_bytes"
+        ]
+    );
+}
+
+/// The keys of an object of texts and numbers.
+fn keys(line: &str) -> Vec<&str> {
+    line.split('"')
+        .collect::<Vec<_>>()
+        .windows(2)
+        .filter(|two| two[1].starts_with(':'))
+        .map(|two| two[0])
+        .collect()
 }
 
 #[test]
@@ -107,6 +131,40 @@ fn all_flights_by_hour_are_exact_with_one_two_and_five_workers() {
     };
     for workers in ["1", "2", "5"] {
         flights(&input.to_string_lossy(), workers, ALL_SUM);
+    }
+}
+
+#[test]
+fn the_commands_that_measure_print_their_figures_however_options_are_written() {
+    for (name, options, figures) in [
+        ("overtake", "count=20 buffers=8", &["us_p50", "in_band_us_p999", "references_us_p99"][..]),
+        ("end", "runs=1 events=1000 workers=1", &["end_ms_median"]),
+        ("end", "runs=1 events=1000 workers=2 stages=2", &["end_ms_max"]),
+        ("idle", "seconds=1 workers=2", &["cpu_percent"]),
+        ("idle", "seconds=1 workers=1 source=channel", &["cpu_percent"]),
+        (
+            "checkpoint",
+            "count=2 sink-rate=500000 workers=1 aligned_seconds=30",
+            &["ckpt_ms_p99", "fsync_ms_median", "aligned_ms_median"],
+        ),
+        ("checkpoint", "mode=aligned count=1 sink-rate=500_000 workers=1", &["ckpt_ms_median"]),
+        ("spill", "mib=1 count=1 workers=1", &["mapped_bytes", "worker_ms_max"]),
+    ] {
+        let flags = options.split(' ').flat_map(|option| {
+            let (key, value) = option.split_once('=').expect("an option has a value");
+            [format!("--{key}"), value.to_owned()]
+        });
+        for line in [options.split(' ').map(str::to_owned).collect::<Vec<_>>(), flags.collect()] {
+            let folder = Folder::new();
+            let output = runner().arg(name).args(&line).current_dir(folder.0.path()).output();
+            let output = output.expect("the runner starts");
+            assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let last = stdout.lines().last().unwrap_or_default();
+            assert!(last.contains(&format!(r#""workload":"{name}""#)), "{last}");
+            assert!(figures.iter().all(|figure| keys(last).contains(figure)), "{last}");
+            assert!(!last.contains("null"), "{line:?}: {last}");
+        }
     }
 }
 
