@@ -276,7 +276,8 @@ impl Plan {
         drawing.finish(&parallelism);
         let (ops, sinks) = (drawing.ops, drawing.sinks);
         let mut config = draw_config(dice, tick);
-        if is_rescaled {
+        // What is in flight on an edge without keys can't be rescaled: a few keep it, and are refused.
+        if is_rescaled && config.checkpoint.num_retained > 1 {
             config.checkpoint.unaligned_any_edge = false;
         }
         Self {
