@@ -153,3 +153,13 @@ fn a_crash_of_two_sources_and_their_sink() {
     };
     explore_all("2 x 1, a crash", plan, 12_000);
 }
+
+#[test]
+fn a_checkpoint_of_two_sources_that_is_given_up() {
+    let plan = Plan {
+        splits: vec![1, 1],
+        budget: Budget { expiries: 1, ..Budget::default() },
+        ..plan(&[(Role::Source, 2), (Role::Commits, 1)])
+    };
+    explore_all("2 x 1, an expired checkpoint", plan, 25_000);
+}

@@ -47,6 +47,7 @@ impl World {
             is_down: false,
             has_crashed: false,
             has_io_failed: false,
+            has_expired: false,
             is_stopping: false,
             stopped: None,
             finished: BTreeSet::new(),
@@ -259,6 +260,7 @@ impl World {
                 let is_excused = match reason {
                     FailureReason::Async | FailureReason::FinalizeFailed => self.has_io_failed,
                     FailureReason::TaskFailure | FailureReason::FailoverRegion => self.has_crashed,
+                    FailureReason::Expired => self.has_expired,
                     FailureReason::CoordinatorSuspend => self.is_stopping,
                     FailureReason::Subsumed => true,
                     _ => false,

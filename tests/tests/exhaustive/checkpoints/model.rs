@@ -44,6 +44,8 @@ pub(crate) enum Action {
     Lose { is_written: bool },
     /// The coordinator tries again after a failure.
     PassTime,
+    /// So much time passes that the oldest pending checkpoint is given up.
+    Expire,
 }
 
 impl Plan {
@@ -103,6 +105,9 @@ impl Plan {
             if world.budget.stops > 0 {
                 actions.push(Action::Stop);
             }
+            if world.budget.expiries > 0 && world.coordinator.pending().next().is_some() {
+                actions.push(Action::Expire);
+            }
         }
         if world.budget.losses > 0 {
             actions.push(Action::Lose { is_written: true });
@@ -145,6 +150,11 @@ impl Plan {
                 world.lose_everything(self, is_written);
             }
             Action::PassTime => world.pass_time(),
+            Action::Expire => {
+                world.budget.expiries -= 1;
+                world.has_expired = true;
+                world.pass_time();
+            }
         }
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct Budget {
     pub(crate) io_faults: u8,
     /// A user stops the job with a savepoint.
     pub(crate) stops: u8,
+    /// A checkpoint takes too long.
+    pub(crate) expiries: u8,
 }
 
 /// What the I/O thread has been asked for.
@@ -85,6 +87,7 @@ pub(crate) struct World {
     pub(crate) is_down: bool,
     pub(crate) has_crashed: bool,
     pub(crate) has_io_failed: bool,
+    pub(crate) has_expired: bool,
     pub(crate) is_stopping: bool,
     /// The job was stopped: the savepoint with which it can go on.
     pub(crate) stopped: Option<CheckpointId>,
