@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam::channel::{self as queue, RecvError, RecvTimeoutError, TryRecvError};
@@ -24,7 +24,11 @@ const RETRY: Duration = Duration::from_micros(100);
 /// one, wait; subtasks that send at the same moment go beyond that by one record each.
 pub fn channel<T: Data>(capacity: usize) -> (Channel<T>, Receiver<T>) {
     let (sender, receiver) = queue::unbounded();
-    let places = Arc::new(Places { taken: AtomicUsize::new(0), capacity: capacity.max(1) });
+    let places = Arc::new(Places {
+        taken: AtomicUsize::new(0),
+        capacity: capacity.max(1),
+        is_abandoned: AtomicBool::new(false),
+    });
     (Channel { sender, places: Arc::clone(&places) }, Receiver { receiver, places })
 }
 
@@ -32,12 +36,15 @@ pub fn channel<T: Data>(capacity: usize) -> (Channel<T>, Receiver<T>) {
 struct Places {
     taken: AtomicUsize,
     capacity: usize,
+    /// The receiver is gone: nobody gives places back, and the next record is to find that out.
+    is_abandoned: AtomicBool,
 }
 
 impl Places {
     /// Only counts; the channel orders what is sent.
     fn has_room(&self) -> bool {
         self.taken.load(Ordering::Relaxed) < self.capacity
+            || self.is_abandoned.load(Ordering::Relaxed)
     }
 
     fn take(&self) {
@@ -76,6 +83,12 @@ pub struct Receiver<T> {
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("waiting", &self.receiver.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.places.is_abandoned.store(true, Ordering::Relaxed);
     }
 }
 
@@ -191,8 +204,11 @@ mod tests {
     #[test]
     fn a_dropped_receiver_ends_the_writing() {
         let (sink, receiver) = channel::<u64>(0);
-        drop(receiver);
         let mut writer = open(&sink, 0);
+        writer.write(0).expect("sends");
+        assert_ne!(writer.ready(Timestamp::ZERO), Readiness::Ready, "full");
+        drop(receiver);
+        assert_eq!(writer.ready(Timestamp::ZERO), Readiness::Ready, "so that it finds out");
         assert_eq!(writer.write(1).expect_err("is refused").kind(), ErrorKind::Cancelled);
     }
 }
