@@ -9,7 +9,7 @@ use tidegate::control::restart::RestartConfig;
 use crate::simulation::dice::Dice;
 
 /// How long everything has after the trouble, in ms: longer than any timeout.
-pub const HEALED: u64 = 48_000;
+pub const HEALED: u64 = 75_000;
 /// How long a tombstone is kept, and a little more, in ms.
 pub const TOMBSTONES: u64 = 640_000;
 
