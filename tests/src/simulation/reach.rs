@@ -73,7 +73,6 @@ races! {
     InFlightRestored = "restore with records in flight",
     InFlightRescaled = "rescale with records in flight",
     Rescaled = "rescale",
-    RescaleRefused = "rescale refused for records in flight on an edge without keys",
     PermitHeld = "permit held",
     PermitGranted = "permit granted",
     SnapshotWhileLeaving = "snapshot while leaving",

@@ -306,7 +306,6 @@ impl Schedule {
                 tidegate::ErrorKind::Checkpoint
                     if error.to_string().contains("the parallelism at both ends") =>
                 {
-                    self.met(Race::RescaleRefused);
                     self.is_refused = true;
                     Fate::Gone
                 }

@@ -15,7 +15,7 @@ const TIME: Duration = Duration::from_secs(60);
 /// In so many schedules each race is met.
 const SEEDS_OF_RACES: u64 = 30_000;
 /// A fault of the engine is found in so many schedules.
-const SEEDS_OF_FAULT: u64 = 10_000;
+const SEEDS_OF_FAULT: u64 = 30_000;
 
 fn seed_asked_for() -> Option<u64> {
     std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"))
