@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// A message of a job master.
-    pub fn from_job(&mut self, net: &mut Net, session: SessionId, job: usize, message: Message) {
+    pub fn told_by_job(&mut self, net: &mut Net, session: SessionId, job: usize, message: Message) {
         let (index, job) = (job, job_id(job));
         if self.manager.is_none() {
             return;

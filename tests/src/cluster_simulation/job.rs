@@ -227,7 +227,7 @@ impl Job {
     }
 
     /// A message of the resource manager.
-    pub fn from_cluster(&mut self, net: &mut Net, session: SessionId, message: Message) {
+    pub fn told_by_cluster(&mut self, net: &mut Net, session: SessionId, message: Message) {
         if self.cluster != Some(session) {
             return;
         }

@@ -174,13 +174,13 @@ impl World {
             return;
         }
         match (from, to) {
-            (Who::Job(job), Who::Cluster) => self.cluster.from_job(net, session, job, message),
+            (Who::Job(job), Who::Cluster) => self.cluster.told_by_job(net, session, job, message),
             (Who::TaskManager(index), Who::Cluster) => {
                 let tm = &self.task_managers[index];
                 let report = tm.slots.report();
                 self.cluster.from_task_manager(net, session, &tm.location, report, message);
             }
-            (Who::Cluster, Who::Job(job)) => self.jobs[job].from_cluster(net, session, message),
+            (Who::Cluster, Who::Job(job)) => self.jobs[job].told_by_cluster(net, session, message),
             (Who::TaskManager(index), Who::Job(job)) => {
                 let location = &self.task_managers[index].location;
                 self.jobs[job].from_task_manager(net, session, location, message);

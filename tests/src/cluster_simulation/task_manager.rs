@@ -170,16 +170,16 @@ impl TaskManager {
         let now = net.now;
         if let Some(link) = self.cluster.as_mut().filter(|link| link.session == session) {
             link.heard = now;
-            return self.from_cluster(net, session, message);
+            return self.told_by_cluster(net, session, message);
         }
         let job = self.jobs.iter_mut().find(|(_, link)| link.session == session);
         if let Some((&job, link)) = job {
             link.heard = now;
-            self.from_job(net, session, job, message);
+            self.told_by_job(net, session, job, message);
         }
     }
 
-    fn from_cluster(&mut self, net: &mut Net, session: SessionId, message: Message) {
+    fn told_by_cluster(&mut self, net: &mut Net, session: SessionId, message: Message) {
         match message {
             Message::Accepted(_) => {
                 if let Some(link) = &mut self.cluster {
@@ -204,7 +204,7 @@ impl TaskManager {
         self.wait(net);
     }
 
-    fn from_job(&mut self, net: &mut Net, session: SessionId, job: usize, message: Message) {
+    fn told_by_job(&mut self, net: &mut Net, session: SessionId, job: usize, message: Message) {
         let mut out = Vec::new();
         match message {
             Message::Accepted(_) => {

@@ -42,8 +42,7 @@ fn check_with_failures<C: Chain<Out = Numbered>>(
 ) {
     let failures = Failures::at(&[1_500, 4_000]);
     let (sink, collected) = kept();
-    let failing = failures.clone();
-    let stream = in_order(stream.inspect(move |_| failing.pass()), "all", oracle);
+    let stream = in_order(stream.inspect(move |_| failures.pass()), "all", oracle);
     stream.sink("kept", sink::paced(sink, SLOW));
     let status = run(job, what);
     check_restarts(&status, 2, what);

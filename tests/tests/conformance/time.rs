@@ -111,7 +111,7 @@ fn k38_timers_fire_while_checkpoints_follow_each_other_and_records_come_without_
     let (sink, collected) = sink::collect::<(u64, u64)>();
     let fired = Arc::new(AtomicU64::new(0));
     let counted = fired.clone();
-    job.source("numbers", streams.clone())
+    job.source("numbers", streams)
         .key_by(|(stream, _, _)| stream)
         .process("ticking", move |states| {
             Ok(Ticking { left: states.value("left")?, fired: counted.clone() })

@@ -88,17 +88,15 @@ pub(crate) fn assert_kept_off(events: &[ClusterEvent]) {
     for event in events {
         assert!(event.number > last, "{event:?} is out of order");
         last = event.number;
-        match &event.fact {
-            ClusterFact::ItemAdded { key, .. } => blocked.push(key.clone()),
-            ClusterFact::ItemRemoved { key } | ClusterFact::ItemExpired { key } => {
-                blocked.retain(|known| known != key);
-            }
-            ClusterFact::Deployed { task_manager, node, .. } => {
-                let here =
-                    [ItemKey::TaskManager(task_manager.clone()), ItemKey::Node(node.clone())];
-                assert!(!here.iter().any(|key| blocked.contains(key)), "{event:?}: {blocked:?}");
-            }
-            _ => {}
+        if let ClusterFact::ItemAdded { key, .. } = &event.fact {
+            blocked.push(key.clone());
+        }
+        if let ClusterFact::ItemRemoved { key } | ClusterFact::ItemExpired { key } = &event.fact {
+            blocked.retain(|known| known != key);
+        }
+        if let ClusterFact::Deployed { task_manager, node, .. } = &event.fact {
+            let here = [ItemKey::TaskManager(task_manager.clone()), ItemKey::Node(node.clone())];
+            assert!(!here.iter().any(|key| blocked.contains(key)), "{event:?}: {blocked:?}");
         }
     }
 }

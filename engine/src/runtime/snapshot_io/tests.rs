@@ -11,6 +11,7 @@ use tidegate_netstack::pool::{Pool, PoolOptions};
 use super::*;
 use crate::id::{Attempt, SubtaskId, VertexId};
 use crate::state::block::BLOCK_HEAD_BYTES;
+use crate::state::directory::DirectoryStore;
 use crate::state::manifest::{OperatorMeta, OperatorState, SubtaskMeta, SubtaskState, VertexMeta};
 use crate::state::memory::{Fault, MemoryStore};
 use crate::state::snapshots::Owner;
