@@ -189,6 +189,9 @@ impl Job {
         if self.outcome.is_some() || (self.cluster.is_some() && self.is_registered) {
             return;
         }
+        if let Some(given_up) = self.cluster {
+            net.cut(given_up);
+        }
         let session = net.open(self.who(), Who::Cluster);
         self.cluster = Some(session);
         net.send(session, self.who(), Message::Register);

@@ -116,6 +116,9 @@ impl TaskManager {
         if known.is_some_and(|link| link.is_accepted) {
             return;
         }
+        if let Some(given_up) = known {
+            net.cut(given_up.session);
+        }
         let session = net.open(self.who(), to);
         let link = Link { session, is_accepted: false, heard: net.now };
         match to {
