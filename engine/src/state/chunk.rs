@@ -48,8 +48,8 @@ pub(super) struct Aside<T> {
 /// Copies that nobody needs any more, to be used again.
 pub(super) type Spare<T> = Arc<SegQueue<Box<Aside<T>>>>;
 
-/// So many are kept at most: 16 MiB.
-const SPARE_COUNT_MAX: usize = 4096;
+/// So many are kept at most: 64 MiB, what a checkpoint of a table of that size may need.
+const SPARE_COUNT_MAX: usize = 16_384;
 
 impl<T: Copy> Chunk<T> {
     /// A chunk that snapshot `epoch` and those before it don't need.
