@@ -252,6 +252,30 @@ impl InputChannel {
         captured
     }
 
+    /// Where the first barrier of `checkpoint` or a later one stands in band among the lane's entries at `from..to`.
+    pub(crate) fn barrier_in_band(
+        &mut self,
+        from: u64,
+        to: u64,
+        checkpoint: CheckpointId,
+    ) -> Option<Position> {
+        let mut found = None;
+        if from < to
+            && let Some(consumer) = &mut self.consumer
+        {
+            consumer.peek_until(to, |position, slot| {
+                if position >= from
+                    && found.is_none()
+                    && let Slot::Event(Event::Barrier(barrier)) = slot
+                    && barrier.checkpoint >= checkpoint
+                {
+                    found = Some(Position(position));
+                }
+            });
+        }
+        found
+    }
+
     /// Takes references to the entries at `from..to` of the lane; the first may be the half-read buffer.
     pub(crate) fn capture(&mut self, from: u64, to: u64, into: &mut CapturedChannel) {
         if let Some(Reading { buffer, offset, place: Place::Lane(position) }) = &self.reading

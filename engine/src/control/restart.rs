@@ -194,14 +194,14 @@ impl RestartStrategy {
     /// A failure of a region: counts it and decides. The first restart of a region waits for nothing, so a failure after it is
     /// one of its own, however soon it comes.
     pub fn decide(&mut self, now: Timestamp, region: usize, jitter: f64) -> RestartDecision {
-        self.notify_failure(now, jitter);
+        let is_counted = self.notify_failure(now, jitter);
         if !self.can_restart(now) {
             return RestartDecision::Fail;
         }
         if self.restarted_regions.insert(region) {
             self.merged_until = Some(now);
             if let State::Exponential { free, next, .. } = &mut self.state {
-                *free += 1;
+                *free += u32::from(is_counted);
                 *next = Some(now);
             }
             return RestartDecision::After(Duration::ZERO);

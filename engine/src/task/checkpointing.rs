@@ -205,9 +205,16 @@ impl Task {
             return Ok(false);
         };
         let before = captured.bytes;
+        // A barrier that is forced aligned stands in band, unannounced: nothing behind it is captured.
         let loaded = channel.loaded();
         if is_broken(Fault::CaptureNotExtended) && captured.bytes > 0 && !capture.has_end() {
             return Ok(false);
+        }
+        if !capture.has_end()
+            && let Some(position) =
+                channel.barrier_in_band(capture.captured_to().0, loaded.0, checkpoint)
+        {
+            capture.until(position);
         }
         let range = capture.extend(loaded);
         if !range.is_empty() {
