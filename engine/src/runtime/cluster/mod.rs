@@ -52,6 +52,11 @@ use crate::id::{AttemptId, SubtaskId};
 /// After how long a slot that was offered and not taken is free again.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// So many letters are delivered at once.
+const LETTERS_MAX: usize = 1_000;
+/// The pause after that.
+const LETTERS_PAUSE: Duration = Duration::from_millis(1);
+
 /// One task manager.
 #[derive(Debug)]
 struct TaskManager {
@@ -83,6 +88,8 @@ pub(super) struct Cluster {
     driver: InProcessDriver,
     task_managers: BTreeMap<ResourceId, TaskManager>,
     letters: VecDeque<Letter>,
+    /// When the letters that are left are delivered.
+    letters_due: Option<Timestamp>,
     orders: Vec<Order>,
     /// At least so many slots has a task manager that deals them out.
     slots_min: u32,
@@ -121,6 +128,7 @@ impl Cluster {
             driver,
             task_managers: BTreeMap::new(),
             letters: VecDeque::new(),
+            letters_due: None,
             orders: Vec::new(),
             slots_min: if options.is_listed { 0 } else { needed },
             #[cfg(feature = "rest")]
@@ -135,9 +143,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Delivers all letters; what the runtime has to do for it, in order.
+    /// Delivers all letters, or so many that time has to pass before the rest; what the runtime has to do for it, in order.
+    ///
+    /// While resource manager and job master know different things of the blocklist, a slot can be granted and refused again and
+    /// again. What ends that is an answer or an expiry, and neither comes while this goes on.
     pub(super) fn deliver(&mut self) -> Vec<Order> {
-        while let Some(letter) = self.letters.pop_front() {
+        self.letters_due = None;
+        for _ in 0..LETTERS_MAX {
+            let Some(letter) = self.letters.pop_front() else { break };
             let now = moment(self.clock);
             match letter {
                 Letter::ResourceManager(input) => {
@@ -153,14 +166,18 @@ impl Cluster {
                 Letter::TaskManager(id, input) => self.task_manager(now, &id, input),
             }
         }
+        if !self.letters.is_empty() {
+            self.letters_due = Some(self.clock.now() + LETTERS_PAUSE);
+        }
         std::mem::take(&mut self.orders)
     }
 
     /// When [`tick`](Self::tick) is due.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let slots = self.task_managers.values().filter_map(|tm| tm.slots.deadline()).min();
-        let all = [self.resource_manager.deadline(), self.job_master.deadline(), slots];
-        all.into_iter().flatten().min().filter(|at| *at != Timestamp::MAX)
+        let machines = [self.resource_manager.deadline(), self.job_master.deadline(), slots];
+        let all = machines.into_iter().chain([self.letters_due]);
+        all.flatten().min().filter(|at| *at != Timestamp::MAX)
     }
 
     /// Lets time pass.
