@@ -69,20 +69,28 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answered {
-        let mut request =
-            Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let sent = if body.is_empty() {
-            self.agent.run(request.body(()).expect("a request"))
-        } else {
-            self.agent.run(request.body(body).expect("a request"))
+        // A connection that was kept may just have been closed for another; what changes nothing is asked again.
+        let mut tries = if method == "GET" { 3 } else { 1 };
+        let response: Response<ureq::Body> = loop {
+            let mut request =
+                Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            if let Some(token) = &self.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let sent = if body.is_empty() {
+                self.agent.run(request.body(()).expect("a request"))
+            } else {
+                self.agent.run(request.body(body).expect("a request"))
+            };
+            tries -= 1;
+            match sent {
+                Ok(response) => break response,
+                Err(error) => assert!(tries > 0, "the server answers: {error}"),
+            }
         };
-        let response: Response<ureq::Body> = sent.expect("the server answers");
         let (head, mut body) = response.into_parts();
         let text = body.read_to_string().expect("the body is text");
         Answered { status: head.status.as_u16(), head: head.headers, text }
