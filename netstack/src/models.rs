@@ -76,6 +76,9 @@ models! {
     end_notice: loom_the_end_is_known_before_it_is_met, [
         TailBeforePriorityTail loom_tail_before_priority_tail_is_needed_for_the_notice "the notice came first",
     ];
+    following: loom_a_consumer_that_captures_takes_what_it_has_captured, [
+        TakenWereSeen loom_taking_only_what_was_seen_is_needed "taken before it was captured",
+    ];
     recycling: loom_a_segment_is_reused_after_its_last_reader, [
         RefsRelease loom_release_of_a_reference_is_needed "Causality violation",
         RefsAcquire loom_acquire_of_the_last_reference_is_needed "Causality violation",
@@ -280,6 +283,40 @@ fn end_notice(weakened: Option<Site>) {
         (0..3).for_each(|_| step());
         assert!(is_over);
         assert_eq!((seen, cut), (vec![1], Some(vec![1])));
+    });
+}
+
+/// A consumer follows a producer whose barrier it awaits: it captures all it sees, then takes an entry.
+fn following(weakened: Option<Site>) {
+    explore(weakened, || {
+        let (mut producer, mut consumer) = channel::<u64>(small_lane());
+        let pushing = thread::spawn(move || {
+            producer.push_event(1);
+            producer.push_event(2);
+        });
+        let (mut captured, mut captured_to) = (Vec::new(), 0);
+        let mut step = || {
+            let tail = consumer.refresh_tail();
+            consumer.peek_until(tail, |position, slot| {
+                if position >= captured_to {
+                    captured.push(event(slot));
+                }
+            });
+            captured_to = tail;
+            match consumer.next_seen() {
+                Next::Slot { slot, .. } => {
+                    assert!(captured.contains(&event(&slot)), "taken before it was captured");
+                }
+                Next::Empty => thread::yield_now(),
+                Next::Priority(_) | Next::End { .. } => unreachable!("neither was pushed"),
+            }
+        };
+        step();
+        step();
+        pushing.join().expect("no panic");
+        step();
+        step();
+        assert_eq!(captured, [1, 2]);
     });
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum Site {
     PriorityTailLoad,
     /// `ring`: the consumer loads `tail` before the priority tail.
     TailBeforePriorityTail,
+    /// `lane`: what a capturing consumer takes are entries that it has seen.
+    TakenWereSeen,
     /// `ring`: the consumer gives slots back.
     HeadStore,
     /// `ring`: the producer learns of free slots.

@@ -166,7 +166,8 @@ impl InputChannel {
         self.reading = None;
     }
 
-    /// Reads on: a half-read buffer, then recovered entries, then the lane.
+    /// Reads on: a half-read buffer, then recovered entries, then those of the lane that [`load`](Self::load) has seen. What
+    /// comes later must not be read before a capture has grown over it.
     pub(crate) fn read(&mut self) -> Read {
         if self.is_ended {
             return Read::Empty;
@@ -184,7 +185,7 @@ impl InputChannel {
                 None => Read::Empty,
             };
         };
-        match consumer.next() {
+        match consumer.next_seen() {
             Next::Priority(entry) => Read::Priority(entry),
             Next::Slot { position, slot } => self.take(slot, Place::Lane(position)),
             Next::End { .. } => Read::End,

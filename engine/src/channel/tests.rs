@@ -93,6 +93,22 @@ fn os_01_an_overtaking_barrier_closes_the_open_buffer_and_comes_before_all_of_th
 }
 
 #[test]
+fn what_comes_after_a_look_is_left_to_the_next_one() {
+    // Or a task would read it between the growth of a capture and the next, and it would be in neither state nor capture.
+    let (mut producer, consumer) = lane();
+    let mut channel = InputChannel::new(0, 0, Some(consumer), Recovered::default());
+    channel.load();
+    let mut captured = channel.begin_capture();
+    channel.capture(0, channel.loaded().0, &mut captured);
+    buffer(&mut producer, 1);
+    assert!(matches!(channel.read(), Read::Empty));
+    channel.load();
+    channel.capture(0, channel.loaded().0, &mut captured);
+    assert!(matches!(channel.read(), Read::Buffer));
+    assert_eq!(shown(&captured), ["[1]"]);
+}
+
+#[test]
 fn os_08_an_edge_that_must_not_be_overtaken_sends_every_barrier_in_band_and_forced_aligned() {
     let timeout = Duration::from_millis(5);
     for (options, forced) in [

@@ -7,7 +7,11 @@
 //! Called by the consuming task's gate, and by the network for a lane whose consumer is remote.
 
 use super::{Entry, Priority, Slot};
-use crate::{parker::Waiter, ring::RingConsumer, sync::Arc};
+use crate::{
+    parker::Waiter,
+    ring::RingConsumer,
+    sync::{Arc, Site, is_weakened},
+};
 use std::fmt;
 
 /// What the lane has next.
@@ -57,11 +61,23 @@ impl<E: Copy + Send> Consumer<E> {
         Some(entry)
     }
 
-    /// Takes the next entry, priority entries before all others.
+    /// Looks for new entries if all seen were taken, and takes the next, priority entries before all others.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "an empty lane is not at its end")]
     pub fn next(&mut self) -> Next<E> {
         self.ring.refresh();
+        self.next_seen()
+    }
+
+    /// Takes the next entry of those that were seen when somebody last looked, as [`Consumer::refresh_tail`] does.
+    ///
+    /// For a consumer that does something with every entry before it may be taken, say refers to it for a checkpoint: what
+    /// comes between that and the taking stays in the lane.
+    #[inline]
+    pub fn next_seen(&mut self) -> Next<E> {
+        if is_weakened(Site::TakenWereSeen) {
+            self.ring.refresh();
+        }
         if let Some(entry) = self.ring.pop_priority() {
             self.producer.notify();
             return Next::Priority(entry);

@@ -197,7 +197,6 @@ fn it_11_a_task_with_inputs_that_can_be_overtaken_beside_others_is_rescaled() {
 }
 
 #[test]
-#[ignore = "open: on a busy machine one record is missing after the first rescale"]
 fn k33_each_exchange_decides_by_itself_whether_what_was_in_flight_can_be_dealt_out() {
     // A task without state between two keyed exchanges; on one of the edges records can't be dealt out by key.
     let write = |job: &Job, streams: &Streams, oracle: &Oracle, sink: _, valve: &Valve| {
@@ -210,6 +209,8 @@ fn k33_each_exchange_decides_by_itself_whether_what_was_in_flight_can_be_dealt_o
         let dir = tempfile::tempdir().expect("a folder");
         let (oracle, valve) = (Oracle::default(), Valve::closed());
         let streams = Streams::even(12, 300);
+        // The last numbers come after the rescale, or the job may end before its checkpoint.
+        streams.limit(299);
         let (sink, collected) = sink::collect::<(u64, u64)>();
         let options = [("checkpoint.unaligned.any-edge", any_edge)];
         let first = durable("per exchange", 2, dir.path(), &options);
@@ -223,6 +224,7 @@ fn k33_each_exchange_decides_by_itself_whether_what_was_in_flight_can_be_dealt_o
         checkpoint(&handle, &what);
         cancel(handle);
         valve.open();
+        streams.limit(u64::MAX);
         let mut second = durable("per exchange", to, dir.path(), &options);
         write(&second, &streams, &oracle, sink, &valve);
         second.resume(true);
@@ -240,6 +242,7 @@ fn k33_each_exchange_decides_by_itself_whether_what_was_in_flight_can_be_dealt_o
         found.sort_unstable();
         let expected: Vec<_> =
             (0..12).flat_map(|stream| (1..=300).map(move |count| (stream, count))).collect();
-        assert!(found == expected, "{what}: {} records", found.len());
+        let missing: Vec<_> = expected.iter().filter(|record| !found.contains(record)).collect();
+        assert!(found == expected, "{what}: {} records, without {missing:?}", found.len());
     }
 }
