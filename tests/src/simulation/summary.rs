@@ -129,6 +129,16 @@ pub struct Batch {
     pub fault: Option<Fault>,
 }
 
+impl Batch {
+    /// What a test runs: `seeds` of them, or fewer if the machine is slow. With one CPU it is the lane that looks for threads that
+    /// wait for each other, of which a schedule has none.
+    pub fn of_test(seeds: u64) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+        let most = Duration::from_secs(if threads == 1 { 30 } else { 180 });
+        Self { first: 0, seeds, threads, most: Some(most), violations_max: 8, fault: None }
+    }
+}
+
 /// Runs a batch.
 pub fn run(batch: Batch) -> Summary {
     let started = Instant::now();

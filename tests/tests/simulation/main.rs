@@ -3,15 +3,12 @@
 //! A failing seed is run again, and told step by step, with `SEED=… cargo test -p tidegate-tests --test simulation -- --exact
 //! --nocapture no_schedule_loses_or_repeats_a_record`.
 
-use std::time::Duration;
-
 use tidegate_tests::simulation::plan::Edition;
 use tidegate_tests::simulation::summary::{self, Batch};
 use tidegate_tests::simulation::{mutants, schedule};
 
-/// So many schedules are run, if they are through in that time.
+/// So many schedules are run.
 const SEEDS: u64 = 100_000;
-const TIME: Duration = Duration::from_secs(60);
 /// In so many schedules each race is met.
 const SEEDS_OF_RACES: u64 = 30_000;
 /// A fault of the engine is found in so many schedules.
@@ -29,14 +26,7 @@ fn no_schedule_loses_or_repeats_a_record() {
         assert_eq!(report.violation, None);
         return;
     }
-    let summary = summary::run(Batch {
-        first: 0,
-        seeds: SEEDS,
-        threads: 2,
-        most: Some(TIME),
-        violations_max: 8,
-        fault: None,
-    });
+    let summary = summary::run(Batch::of_test(SEEDS));
     println!("{}", summary.json());
     for (seed, violation) in &summary.violations {
         println!(

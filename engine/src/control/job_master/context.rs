@@ -79,6 +79,12 @@ impl JobMaster {
         let result = act(&mut self.blocklist, &mut context);
         let SlotPoolContext { pool_out, demanded, .. } = context;
         self.apply_pool(now, pool_out, out);
+        // Before what is withdrawn, or an item that takes another's place would begin the grace again.
+        for item in demanded {
+            let task_managers = covered(&self.pool, &item).into_iter().collect();
+            let victims = self.executions.on(&task_managers);
+            self.evacuate(now, EvacuationInput::Demanded { item, victims }, out);
+        }
         for item in self.evacuation.items() {
             // Gone, or weaker: the removal of one order may leave another's behind.
             let held = self.blocklist.item(&item);
@@ -86,11 +92,6 @@ impl JobMaster {
             if is_over && !is_broken(Fault::MarkMoves) {
                 self.evacuate(now, EvacuationInput::Withdrawn { item }, out);
             }
-        }
-        for item in demanded {
-            let task_managers = covered(&self.pool, &item).into_iter().collect();
-            let victims = self.executions.on(&task_managers);
-            self.evacuate(now, EvacuationInput::Demanded { item, victims }, out);
         }
         result
     }

@@ -7,7 +7,7 @@ use super::scenarios::{Bench, node};
 use super::*;
 use crate::clock::EpochMillis;
 use crate::control::blocklist::Tombstone;
-use crate::control::blocklist::item::{BlocklistAction, Version};
+use crate::control::blocklist::item::{BlocklistAction, ItemKey, Version};
 use crate::control::evacuation::EvacuationInput;
 
 const M: BlocklistAction = BlocklistAction::MarkBlocklisted;
@@ -116,4 +116,25 @@ fn a_victim_that_stays_is_kept() {
     let victim = bench.jm.executions().id(SubtaskId::new(0, 0));
     bench.jm.evacuate(Moment::at_millis(0), EvacuationInput::Left(victim), &mut out);
     assert_eq!(bench.jm.evacuation.victims().len(), 3);
+}
+
+/// One notice removed the order to leave a node and brought one to leave the task manager there: the evacuation was withdrawn and
+/// began again, with a new grace and a second checkpoint.
+#[test]
+fn an_order_that_takes_the_place_of_another_goes_on_with_its_evacuation() {
+    let mut bench = Bench::running(None);
+    let order = Bench::item(node("n1"), E);
+    let (key, version) = (order.key.clone(), order.version.clone());
+    bench.notice(vec![order], Vec::new());
+    let deadline = bench.jm.evacuation.deadline();
+    let keep_until = EpochMillis(1_000_000);
+    let other = ResourceId::new("tm1").expect("short");
+    bench.now += 1_000;
+    bench.notice(
+        vec![Bench::item(ItemKey::TaskManager(other), E)],
+        vec![Tombstone { key, version, keep_until }],
+    );
+    assert_eq!(bench.count(|o| *o == JobMasterOutput::TriggerCheckpoint), 1);
+    assert_eq!(bench.jm.evacuation.deadline(), deadline);
+    assert_eq!(bench.jm.evacuation.items().len(), 1);
 }
