@@ -40,8 +40,9 @@ pub trait ResourceManagerDriver {
     /// Ends a task manager.
     fn release_worker(&mut self, id: &ResourceId);
 
-    /// The set of nodes to avoid changed: requests under way that may land on one are to be replaced.
-    fn on_blocklist_changed(&mut self, nodes: &BTreeSet<NodeId>);
+    /// The nodes that `retriever` names changed: requests under way that may land on one are to be replaced. With many nodes
+    /// asking for them takes long, so who has no request under way doesn't.
+    fn on_blocklist_changed(&mut self, retriever: &dyn BlocklistedNodeRetriever);
 }
 
 /// What the resource manager wants of its driver.
@@ -53,8 +54,8 @@ pub enum DriverCommand {
     CancelRequest(WorkerSpec),
     /// End a task manager.
     ReleaseWorker(ResourceId),
-    /// Avoid these nodes from now on.
-    BlocklistChanged(BTreeSet<NodeId>),
+    /// The nodes to avoid are others from now on.
+    BlocklistChanged,
 }
 
 impl DriverCommand {
@@ -68,7 +69,7 @@ impl DriverCommand {
             Self::RequestWorker(spec) => driver.request_worker(spec, retriever),
             Self::CancelRequest(spec) => driver.cancel_request(spec),
             Self::ReleaseWorker(id) => driver.release_worker(id),
-            Self::BlocklistChanged(nodes) => driver.on_blocklist_changed(nodes),
+            Self::BlocklistChanged => driver.on_blocklist_changed(retriever),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! the driver starts and ends task managers. Driven by the control thread; the REST interface calls `add_items` and
 //! `remove_items` on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::blocklist::cause::Cause;
 use super::blocklist::context::BlocklistContext;
@@ -14,7 +14,7 @@ use super::blocklist::resource_manager::{
     ResourceManagerBlocklistActions, ResourceManagerBlocklistHandler,
 };
 use super::blocklist::tracker::AddResult;
-use super::driver::{BlocklistedNodeRetriever, DriverCommand, DriverEvent};
+use super::driver::{DriverCommand, DriverEvent};
 use super::heartbeat::{HeartbeatConfig, HeartbeatOutput, Heartbeats};
 use super::identity::{AllocationId, JobId, LeaderId, NodeId, ResourceId, TaskManagerLocation};
 use super::moment::Moment;
@@ -375,8 +375,7 @@ impl ResourceManager {
         let result = act(&mut self.blocklist, &mut context);
         let Context { changed, nodes_changed, .. } = context;
         if nodes_changed {
-            let nodes: BTreeSet<NodeId> = self.blocklist.get_blocklisted_nodes();
-            let command = DriverCommand::BlocklistChanged(nodes);
+            let command = DriverCommand::BlocklistChanged;
             out.push(ResourceManagerOutput::Slots(SlotManagerOutput::Driver(command)));
         }
         if changed {

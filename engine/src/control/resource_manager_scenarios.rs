@@ -1,5 +1,6 @@
 //! Scenarios of the resource manager as a whole, with an in-process driver.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
@@ -8,7 +9,7 @@ use crate::control::blocklist::caps::Caps;
 use crate::control::blocklist::item::ItemType;
 use crate::control::blocklist::listeners::BlocklistListeners;
 use crate::control::blocklist::tracker::{BlocklistTracker, TrackerConfig};
-use crate::control::driver::{ResourceManagerDriver, WorkerSpec};
+use crate::control::driver::{BlocklistedNodeRetriever, ResourceManagerDriver, WorkerSpec};
 use crate::control::slots::manager::SlotManagerConfig;
 
 pub(crate) fn resource_manager(is_enabled: bool, can_request: bool) -> ResourceManager {
@@ -118,8 +119,8 @@ impl ResourceManagerDriver for InProcessDriver {
         self.ended.push(id.clone());
     }
 
-    fn on_blocklist_changed(&mut self, nodes: &BTreeSet<NodeId>) {
-        self.avoided = nodes.clone();
+    fn on_blocklist_changed(&mut self, retriever: &dyn BlocklistedNodeRetriever) {
+        self.avoided = retriever.get_blocklisted_nodes();
     }
 }
 

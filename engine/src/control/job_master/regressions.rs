@@ -124,7 +124,7 @@ fn a_victim_that_stays_is_kept() {
 fn an_order_that_takes_the_place_of_another_goes_on_with_its_evacuation() {
     let mut bench = Bench::running(None);
     let order = Bench::item(node("n1"), E);
-    let (key, version) = (order.key.clone(), order.version.clone());
+    let (key, version) = (order.key.clone(), order.version);
     bench.notice(vec![order], Vec::new());
     let deadline = bench.jm.evacuation.deadline();
     let keep_until = EpochMillis(1_000_000);

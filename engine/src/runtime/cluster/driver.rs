@@ -32,6 +32,7 @@ pub(super) struct InProcessDriver {
     can_request: bool,
     /// Requests that no place could serve yet.
     open: u32,
+    /// Up to date while requests are open.
     avoided: BTreeSet<NodeId>,
     started: u32,
     deeds: Vec<Deed>,
@@ -95,9 +96,7 @@ impl ResourceManagerDriver for InProcessDriver {
         self.can_request
     }
 
-    fn initialize(&mut self, retriever: &dyn BlocklistedNodeRetriever) {
-        self.avoided = retriever.get_blocklisted_nodes();
-    }
+    fn initialize(&mut self, _retriever: &dyn BlocklistedNodeRetriever) {}
 
     fn request_worker(&mut self, _spec: &WorkerSpec, retriever: &dyn BlocklistedNodeRetriever) {
         self.avoided = retriever.get_blocklisted_nodes();
@@ -113,9 +112,11 @@ impl ResourceManagerDriver for InProcessDriver {
         self.deeds.push(Deed::End(id.clone()));
     }
 
-    fn on_blocklist_changed(&mut self, nodes: &BTreeSet<NodeId>) {
-        self.avoided.clone_from(nodes);
-        self.serve();
+    fn on_blocklist_changed(&mut self, retriever: &dyn BlocklistedNodeRetriever) {
+        if self.open > 0 {
+            self.avoided = retriever.get_blocklisted_nodes();
+            self.serve();
+        }
     }
 }
 
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(started(&mut driver), ["tm-2@n2"]);
         driver.request_worker(&worker, &avoided(&["n1"]));
         assert!(started(&mut driver).is_empty(), "the place left is to be avoided");
-        driver.on_blocklist_changed(&BTreeSet::new());
+        driver.on_blocklist_changed(&avoided(&[]));
         assert_eq!(started(&mut driver), ["tm-3@n1"]);
     }
 
