@@ -20,8 +20,8 @@ use crate::record::key_group::KeyGroupRange;
 use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
 use crate::state::block_io::BlockWriter;
 use crate::state::manifest::{
-    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, SnapshotKind, StateData,
-    StateKind, StatePart,
+    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind,
+    StatePart,
 };
 use crate::state::part::{Part, PartData, PartKind};
 use crate::state::snapshots::{End, SnapshotWriter, Snapshots, savepoint_folder};
@@ -459,13 +459,11 @@ impl SnapshotIo {
             return Err((error, !self.snapshots.is_uncertain(checkpoint)));
         }
         match self.savepoints.remove(&checkpoint) {
-            // What it commits is visible from here on, so no older checkpoint of the store may be gone on from unasked.
+            // What it commits is visible from here on, so no older checkpoint of the store may be gone on from unasked. Not even a
+            // drained job has ended yet: its last transactions are only about to be committed.
             Some(target) if target.stops => {
-                let SnapshotKind::Savepoint { drained } = meta.kind else {
-                    return Ok(meta.completed_at);
-                };
                 let path = target.path(checkpoint).to_string_lossy().into_owned();
-                let end = if drained { End::Ended } else { End::Savepoint(path) };
+                let end = End::Savepoint(path);
                 self.snapshots.mark(Some(&end)).map_err(|error| (error, false))?;
             }
             Some(_) => {}

@@ -12,7 +12,9 @@ use super::*;
 use crate::id::{Attempt, SubtaskId, VertexId};
 use crate::state::block::BLOCK_HEAD_BYTES;
 use crate::state::directory::DirectoryStore;
-use crate::state::manifest::{OperatorMeta, OperatorState, SubtaskMeta, SubtaskState, VertexMeta};
+use crate::state::manifest::{
+    OperatorMeta, OperatorState, SnapshotKind, SubtaskMeta, SubtaskState, VertexMeta,
+};
 use crate::state::memory::{Fault, MemoryStore};
 use crate::state::snapshots::Owner;
 use crate::state::store::SnapshotStore;

@@ -56,7 +56,11 @@ impl Schedule {
         self.tell(|| format!("process {} starts", self.process));
         let sim = match self.begin() {
             Ok(sim) => sim,
-            Err(fate) => return fate,
+            Err(fate) => {
+                // The checkpoints are still of the size before.
+                self.size = before;
+                return fate;
+            }
         };
         let fate = self.drive(sim);
         if self.is_refused {
@@ -110,21 +114,6 @@ impl Schedule {
                     }
                     return Ok(sim);
                 }
-                Ok(None) if self.is_drained && !is_again => {
-                    // It has ended with a savepoint, but nobody knows whether all of that is committed.
-                    let names = self.store.names();
-                    let ids = names
-                        .iter()
-                        .filter_map(|name| savepoint_id(name.as_str().strip_suffix("/MANIFEST")?));
-                    let Some(id) = ids.max() else { return Err(Fate::Ended) };
-                    let folder = Path::new(SAVEPOINTS).join(format!("savepoint-{}", id.0));
-                    self.met(Race::StopUnknown);
-                    self.go_from(&folder);
-                    self.has_stopped = true;
-                    self.world().end_here();
-                    is_again = true;
-                    continue;
-                }
                 Ok(None) => return Err(Fate::Ended),
                 Err(error) => error,
             };
@@ -132,8 +121,12 @@ impl Schedule {
                 self.met(Race::StopUnknown);
                 self.go_from(Path::new(&folder));
                 self.has_stopped = true;
-                let more = self.dice.below(8);
-                self.world().end_all(more);
+                if self.is_drained {
+                    self.world().end_here();
+                } else {
+                    let more = self.dice.below(8);
+                    self.world().end_all(more);
+                }
                 is_again = true;
                 continue;
             }
