@@ -48,6 +48,8 @@ pub(super) struct Deployment {
     pub(super) splits: BTreeMap<String, Vec<Split>>,
     pub(super) checkpointed: bool,
     pub(super) drain_hold: bool,
+    /// Whether what is in flight towards it may be captured.
+    pub(super) may_capture: bool,
     pub(super) buffer_timeout: Duration,
     pub(super) latency_interval: Duration,
     pub(super) metrics: Arc<TaskMetrics>,
@@ -112,6 +114,7 @@ impl Deployment {
             has_state: vertex.has_state,
             emits_on_commit: vertex.emits_on_commit,
             has_outputs,
+            may_capture: self.may_capture,
             operators_finished: self.operators_finished,
             ended_inputs: self.ended_inputs,
             drain_hold: self.drain_hold,

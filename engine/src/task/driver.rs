@@ -42,6 +42,8 @@ pub struct TaskOptions {
     pub emits_on_commit: bool,
     /// Whether it has outputs to other tasks.
     pub has_outputs: bool,
+    /// Whether what is in flight on its inputs may be captured; if not, it aligns whatever triggers it.
+    pub may_capture: bool,
     /// Whether a producer stays until its consumers have taken its end of data.
     pub drain_hold: bool,
     /// The restored checkpoint.

@@ -109,16 +109,18 @@ impl Task {
     }
 
     /// Takes part in a checkpoint without, or before, any barrier on a channel.
-    fn take_part(&mut self, barrier: Barrier, cx: &mut StepContext<'_>) -> Result<()> {
-        if !self.inputs.iter().any(|input| matches!(input, TaskInput::Source { .. })) {
-            return self.input(barrier::Input::Trigger { barrier }, cx);
+    fn take_part(&mut self, mut barrier: Barrier, cx: &mut StepContext<'_>) -> Result<()> {
+        if self.inputs.iter().any(|input| matches!(input, TaskInput::Source { .. })) {
+            self.inject(barrier, cx)?;
         }
-        self.inject(barrier, cx)?;
         if self.has_sources_only {
-            Ok(())
-        } else {
-            self.input(barrier::Input::Trigger { barrier }, cx)
+            return Ok(());
         }
+        // Nobody sent it over an edge, which would have said so.
+        if !self.options.may_capture {
+            barrier.options = barrier.options.forced_aligned();
+        }
+        self.input(barrier::Input::Trigger { barrier }, cx)
     }
 
     /// Gives the sources of the task their barrier: they are cut where they stand. If the job stops with it, they end here, and

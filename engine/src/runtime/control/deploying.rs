@@ -180,6 +180,7 @@ impl Control {
             splits,
             checkpointed: self.options.checkpointed,
             drain_hold: self.options.drain_hold,
+            may_capture: self.may_capture(subtask.vertex),
             buffer_timeout: self.options.buffer_timeout,
             latency_interval: self.options.latency_interval,
             metrics,
@@ -218,15 +219,20 @@ impl Control {
         }
     }
 
-    /// Those of an edge to that vertex. What is in flight towards a task is captured on all its inputs or on none: if one of them
-    /// can't be dealt out again by key, none is overtaken. Nor is what a commit emits: the next commit could come before it is read.
-    fn partition_options(&self, to: VertexId) -> PartitionOptions {
-        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
+    /// What is in flight towards a task is captured on all its inputs or on none: if one of them can't be dealt out again by key,
+    /// none is overtaken. Nor is what a commit emits: the next commit could come before it is read.
+    fn may_capture(&self, vertex: VertexId) -> bool {
+        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == vertex);
         let are_keyed = inputs.all(|edge| edge.kind == EdgeKind::Keyed);
-        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == to);
+        let mut inputs = self.graph.edges.iter().filter(|edge| edge.to == vertex);
         let is_emitted = inputs.any(|edge| self.vertices[edge.from.0 as usize].emits_on_commit);
+        (are_keyed || self.options.unaligned_any_edge) && !is_emitted
+    }
+
+    /// Those of an edge to that vertex.
+    fn partition_options(&self, to: VertexId) -> PartitionOptions {
         PartitionOptions {
-            supports_unaligned: (are_keyed || self.options.unaligned_any_edge) && !is_emitted,
+            supports_unaligned: self.may_capture(to),
             record_bytes_max: self.options.record_bytes_max,
             segment_bytes: self.options.segment_bytes,
         }
