@@ -2,6 +2,7 @@
 //!
 //! Logarithmic buckets with 32 steps an octave (3 % resolution) from 1 ns to 9 minutes. Recording is a relaxed addition.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -45,8 +46,18 @@ impl LatencyHistogram {
 }
 
 /// Durations counted by any number of histograms.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq)]
 pub struct LatencySnapshot(Histogram<u64>);
+
+impl fmt::Debug for LatencySnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatencySnapshot")
+            .field("count", &self.count())
+            .field("median", &self.quantile(0.5))
+            .field("max", &self.max())
+            .finish()
+    }
+}
 
 impl Default for LatencySnapshot {
     fn default() -> Self {

@@ -294,7 +294,8 @@ fn blocklist(figures: &BlocklistFigures, families: &mut Families<'_, '_>) -> fmt
     ] {
         families.counter(name, help, value)?;
     }
-    Ok(())
+    let help = "From an order to blocklist to the slots given back";
+    families.quantiles("blocklist_released_after", help, &figures.released_after)
 }
 
 impl ServerFigures {

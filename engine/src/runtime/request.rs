@@ -15,6 +15,7 @@ use crate::control::blocklist::item::BlocklistAction;
 use crate::control::blocklist::rest::{RestRequest, RestResponse};
 use crate::error::Result;
 use crate::id::{CheckpointId, SubtaskId};
+use crate::metrics::LatencySnapshot;
 
 /// What the host asks for.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ pub struct TaskManagerStatus {
 }
 
 /// What the blocklist counted since the job started, and its gauges (FLIP-224, metrics).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BlocklistFigures {
     /// Whether the mechanism is on; if not, all else is 0.
@@ -119,6 +120,8 @@ pub struct BlocklistFigures {
     pub slots_evacuated: u64,
     /// Subtasks that an evacuation moved.
     pub tasks_evacuated: u64,
+    /// From the order to blocklist to each slot given back because of it, free or with tasks; milliseconds are told apart.
+    pub released_after: LatencySnapshot,
     /// How often strategies panicked or said too much.
     pub strategy_errors: u64,
     /// Items of strategies that were refused since too much was blocklisted.

@@ -85,6 +85,8 @@ fn evacuated_subtasks_move_behind_a_checkpoint_and_each_record_counts_once() {
     let figures = handle.endpoint().blocklist_figures().expect("the job runs");
     assert_eq!((figures.blocklisted_nodes, figures.blocklisted_task_managers), (1, 2));
     assert_eq!((figures.slots_evacuated, figures.tasks_evacuated), (2, 4));
+    let given_back = figures.slots_evacuated + figures.free_slots_released;
+    assert_eq!(figures.released_after.count(), given_back);
     assert_eq!(figures.items_added.get("rest"), Some(&1));
     unblock(&handle, "node1");
     assert_eq!(nodes_in_use(&handle), ["node2"], "nothing moves back");

@@ -1,15 +1,18 @@
 //! What a cluster tells about itself: its task managers, the figures of the blocklist, and what was counted on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Cluster;
 use super::event_log::{ClusterEvent, ClusterFact, EventLog};
+use crate::clock::EpochMillis;
 use crate::control::blocklist::item::ItemKey;
 use crate::control::execution::ExecutionState;
 use crate::control::identity::ResourceId;
-use crate::control::job_master::JobMasterOutput;
+use crate::control::job_master::{JobMaster, JobMasterOutput};
 use crate::control::moment::Moment;
 use crate::id::SubtaskId;
+use crate::metrics::{LatencyHistogram, LatencySnapshot};
 use crate::runtime::request::{BlocklistFigures, TaskManagerStatus};
 
 /// What was counted of the job master's decisions.
@@ -19,23 +22,37 @@ pub(super) struct Tally {
     free_slots_released: u64,
     slots_evacuated: u64,
     tasks_evacuated: u64,
+    /// From the order to blocklist to each slot given back because of it.
+    released_after: LatencyHistogram,
 }
 
 impl Tally {
     /// Counts and writes down what a job master decided at once.
-    pub(super) fn note(&mut self, now: Moment, out: &[JobMasterOutput], log: &mut EventLog) {
+    pub(super) fn note(
+        &mut self,
+        now: Moment,
+        master: &JobMaster,
+        out: &[JobMasterOutput],
+        log: &mut EventLog,
+    ) {
         let mut left: BTreeSet<&ResourceId> = BTreeSet::new();
         let mut moved = Vec::new();
         for output in out {
             match output {
-                JobMasterOutput::FreeSlot { task_manager, cause, .. } => match cause.class() {
-                    "ResourceEvacuated" => {
-                        self.slots_evacuated += 1;
-                        left.insert(task_manager);
+                JobMasterOutput::FreeSlot { task_manager, cause, .. } => {
+                    match cause.class() {
+                        "ResourceEvacuated" => {
+                            self.slots_evacuated += 1;
+                            left.insert(task_manager);
+                        }
+                        "TaskManagerBlocklisted" => self.free_slots_released += 1,
+                        _ => continue,
                     }
-                    "TaskManagerBlocklisted" => self.free_slots_released += 1,
-                    _ => {}
-                },
+                    if let Some(ordered_at) = ordered_at(master, task_manager) {
+                        let millis = u64::try_from(now.wall.0 - ordered_at.0).unwrap_or(0);
+                        self.released_after.record(Duration::from_millis(millis));
+                    }
+                }
                 JobMasterOutput::Cancel { attempt, task_manager }
                     if left.contains(task_manager) =>
                 {
@@ -69,6 +86,13 @@ impl Tally {
             log.note(now, ClusterFact::Evacuated { attempts: moved });
         }
     }
+}
+
+/// When the first of the items was made that blocklist a task manager, as far as the job master knows.
+fn ordered_at(master: &JobMaster, task_manager: &ResourceId) -> Option<EpochMillis> {
+    let node = master.pool().task_managers().get(task_manager).cloned().map(ItemKey::Node);
+    let keys = node.into_iter().chain([ItemKey::TaskManager(task_manager.clone())]);
+    keys.filter_map(|key| Some(master.blocklist().item(&key)?.timestamp)).min()
 }
 
 impl Cluster {
@@ -127,7 +151,10 @@ impl Cluster {
         let counters = blocklist.counters();
         let of_job = self.job_master.blocklist();
         let tally = &self.tally;
+        let mut released_after = LatencySnapshot::default();
+        tally.released_after.add_to(&mut released_after);
         BlocklistFigures {
+            released_after,
             is_enabled: blocklist.is_enabled(),
             blocklisted_nodes: snapshot.blocklisted_node_count() as u64,
             blocklisted_task_managers: snapshot.blocklisted_task_manager_count() as u64,

@@ -310,7 +310,7 @@ impl Cluster {
     }
 
     fn obey_job_master(&mut self, now: Moment, out: Vec<JobMasterOutput>) {
-        self.tally.note(now, &out, &mut self.log);
+        self.tally.note(now, &self.job_master, &out, &mut self.log);
         for output in out {
             match output {
                 JobMasterOutput::ToResourceManager(ToResourceManager::Blocklist(message)) => {
