@@ -20,6 +20,8 @@ use crate::source::Poll;
 const SOURCE_BATCHES: u32 = 16;
 /// How long a step of a source with slow batches may take.
 const STEP_TIME: Duration = Duration::from_micros(20);
+/// How long a step may copy state for a snapshot before it ends: behind a trigger every record may be the first of its chunk.
+const COPY_TIME: Duration = Duration::from_micros(200);
 
 /// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,9 @@ impl Task {
                 break;
             }
             if input.ready(cx.now) != Readiness::Ready {
+                break;
+            }
+            if Duration::from_nanos(input.copy_nanos().saturating_sub(copying)) > COPY_TIME {
                 break;
             }
             if !self.paces[head].is_quick() {

@@ -289,7 +289,7 @@ impl Schedule {
     fn ended(&mut self, sim: &mut Simulation, outcome: tidegate::Result<()>) -> Fate {
         let state = sim.status_state();
         self.tell(|| format!("the job is over: {state:?} {outcome:?}"));
-        if let Some(fate) = self.stopped(sim) {
+        if let Some(fate) = self.stopped(sim, outcome.is_ok()) {
             return fate;
         }
         let readers = self.world().readers;

@@ -90,8 +90,9 @@ impl Schedule {
         }
     }
 
-    /// What a job that is over, and was stopped with a savepoint, leaves to do.
-    pub(super) fn stopped(&mut self, sim: &mut Simulation) -> Option<Fate> {
+    /// What a job that is over, and was stopped with a savepoint, leaves to do. Without a mark that it has ended it is gone on with
+    /// from the savepoint.
+    pub(super) fn stopped(&mut self, sim: &mut Simulation, is_marked: bool) -> Option<Fate> {
         self.hear_of_savepoints(sim);
         let (folder, is_pending) = match self.stop_outcome.take()? {
             Ok(SavepointStop::Stopped { savepoint }) => (savepoint, false),
@@ -108,7 +109,7 @@ impl Schedule {
             let more = self.dice.below(8);
             self.world().end_all(more);
         }
-        if drained && !is_pending {
+        if drained && !is_pending && is_marked {
             return Some(Fate::Ended);
         }
         self.go_from(&folder);
