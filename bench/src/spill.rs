@@ -43,10 +43,11 @@ pub fn spill(mut args: Args) -> Result<(), Failure> {
     args.default("checkpoint.aligned-timeout", "0");
     let workers = args.workers();
     let folders = Folders::of(&mut args)?;
-    let channels = u64::from(workers).pow(2);
-    let segment = args.config.buffer.segment_bytes as u64;
-    let each = (mib << 20) / channels / segment;
-    args.config.buffer.per_channel = u32::try_from(each.max(2)).unwrap_or(u32::MAX);
+    // An output has 64 buffers at the most, so much in flight takes large ones.
+    let buffers = 64 * u64::from(workers);
+    let segment = ((mib << 20) / buffers).next_power_of_two();
+    args.config.buffer.segment_bytes = usize::try_from(segment).unwrap_or(usize::MAX);
+    args.config.buffer.per_channel = 64;
     let job = Job::with_config(COMMAND.name, args.config.clone());
     let (sink, _) = fold::<(u64, u64), u64, _>(0, |count: &mut u64, _| *count += 1);
     job.source("events", generate_forever(|i| event(i, 1_000_000)))

@@ -285,6 +285,7 @@ impl InputChannel {
             let offset = if is_broken(Fault::HalfReadWhole) { 0 } else { *offset };
             into.push_buffer(Restores(0), buffer, offset);
         }
+        into.slots.reserve(usize::try_from(to.saturating_sub(from)).unwrap_or(0));
         if let Some(consumer) = &mut self.consumer {
             consumer.peek_until(to, |position, slot| {
                 if position >= from {

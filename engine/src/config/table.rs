@@ -148,7 +148,7 @@ table! {
         segment_bytes: usize = 32 << 10, "buffer.segment-bytes";
         /// A buffer that is not full is sent after this time at the latest; an idle task sends at once.
         timeout: Duration = Duration::from_millis(100), "buffer.timeout";
-        /// Buffers in flight on each channel, at least 2.
+        /// Buffers in flight on each channel, at least 2; all channels of one output have 64 together at the most, or 2 each.
         per_channel: u32 = 16, "buffer.per-channel";
     }
     /// Records.

@@ -142,6 +142,7 @@ impl SnapshotIo {
 
     /// Does what is asked. `false` at the end.
     pub(super) fn handle(&mut self, request: IoRequest) -> bool {
+        let is_removal = matches!(request, IoRequest::Discard(_));
         let event = match request {
             IoRequest::Savepoint(checkpoint, target) => {
                 self.savepoints.insert(checkpoint, target);
@@ -175,6 +176,10 @@ impl SnapshotIo {
             IoRequest::Shutdown => return false,
         };
         let _ = self.control.send(event);
+        // A checkpoint that is gone leaves its spill file to the next.
+        if let (true, Some(pool)) = (is_removal, &mut self.spills) {
+            pool.warm();
+        }
         true
     }
 
@@ -418,6 +423,9 @@ impl SnapshotIo {
         let failed = |error: Error| (error, true);
         self.open(checkpoint).map_err(failed)?;
         let mut open = self.open.remove(&checkpoint).expect("it was just opened");
+        if let Some(spill) = &mut open.spill {
+            spill.begin_writeback();
+        }
         for data in [open.data.take(), open.shared.take()].into_iter().flatten() {
             match data.close() {
                 Ok(file) => open.files.push(file),

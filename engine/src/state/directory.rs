@@ -7,7 +7,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +17,7 @@ use rustix::io::Errno;
 use super::store::{
     Entry, EntryKind, ObjectName, ObjectReader, ObjectWriter, PutError, SnapshotStore, is_part,
 };
+use super::writeback::Writeback;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Snapshots in a directory.
@@ -190,7 +190,8 @@ impl SnapshotStore for DirectoryStore {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name.file(), flags, FILE_MODE)
             .map_err(|e| Error::io(&path, "can't be made", e.into()))?;
-        Ok(Box::new(DirectoryWriter { file: fd.into(), folder, path, written: 0, begun: 0 }))
+        let writeback = Writeback::new(WRITEBACK_BYTES);
+        Ok(Box::new(DirectoryWriter { file: fd.into(), folder, path, written: 0, writeback }))
     }
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), PutError> {
@@ -269,34 +270,17 @@ struct DirectoryWriter {
     path: PathBuf,
     /// Bytes of the file so far.
     written: u64,
-    /// Bytes of which the disk was told.
-    begun: u64,
+    writeback: Writeback,
 }
 
 /// So many bytes are handed to the disk at once.
-const WRITEBACK_BYTES: u64 = 8 << 20;
-
-impl DirectoryWriter {
-    /// Lets the disk begin with what was written. Else all of it waits for the `fsync` at the end, and nothing overlaps.
-    fn begin_writeback(&mut self) {
-        let Some(length) = NonZeroU64::new(self.written - self.begun) else { return };
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::{Advice, fadvise};
-            // Linux begins to write a range that it is told not to keep. A file system may ignore that.
-            let _ = fadvise(&self.file, self.begun, Some(length), Advice::DontNeed);
-        }
-        self.begun = self.written;
-    }
-}
+const WRITEBACK_BYTES: u64 = 1 << 20;
 
 impl ObjectWriter for DirectoryWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|e| Error::io(&self.path, "can't be written", e))?;
         self.written += bytes.len() as u64;
-        if self.written - self.begun >= WRITEBACK_BYTES {
-            self.begin_writeback();
-        }
+        self.writeback.written(&self.file, self.written);
         Ok(())
     }
 

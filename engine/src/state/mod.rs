@@ -43,6 +43,7 @@ mod table_tests;
 mod timers;
 mod value;
 pub mod verify;
+mod writeback;
 
 pub use keyed::{AtKey, KeyedSnapshot, KeyedStates, StateInfo, StateOut};
 pub use list::{ListAt, ListState};

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use super::block::{BLOCK_PAYLOAD_MAX, BlockOrigin, BlockRef, ZEROS, seal};
 use super::manifest::FileMeta;
 use super::sum::Sum;
+use super::writeback::Writeback;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A spill file that is being written.
@@ -34,6 +35,7 @@ pub struct SpillFile {
     sum: Sum,
     mapped_bytes: u64,
     written_bytes: u64,
+    writeback: Writeback,
     is_broken: bool,
 }
 
@@ -84,8 +86,15 @@ impl SpillFile {
     /// Writes into `spare`; the manifest will call the file `name`.
     pub(crate) fn new(mut spare: Spare, name: Arc<str>) -> Self {
         spare.segments.begin_again();
-        let sum = Sum::default();
-        Self { spare, name, sum, mapped_bytes: 0, written_bytes: 0, is_broken: false }
+        Self {
+            spare,
+            name,
+            sum: Sum::default(),
+            mapped_bytes: 0,
+            written_bytes: 0,
+            writeback: Writeback::new(WRITEBACK_BYTES),
+            is_broken: false,
+        }
     }
 
     /// Appends one buffer, in several blocks if it is long, and names it.
@@ -133,6 +142,11 @@ impl SpillFile {
         self.spare.segments.is_supported = false;
     }
 
+    /// Nothing more is appended: lets the disk begin with the rest.
+    pub(crate) fn begin_writeback(&mut self) {
+        self.writeback.begin(&self.spare.file, self.sum.bytes);
+    }
+
     /// Cuts the file to its length and makes its contents durable.
     pub(crate) fn close(self) -> Result<(FileMeta, Spare)> {
         self.check()?;
@@ -165,6 +179,9 @@ impl SpillFile {
             self.written_bytes += bytes;
         }
         self.is_broken = false;
+        // Not the last pages: a page that is being written would have to be made writable again for what comes next.
+        let end = offset + bytes;
+        self.writeback.written(file, end - end % PAGES_BYTES);
         Ok(())
     }
 }
@@ -180,6 +197,14 @@ impl Segments {
     pub(crate) fn begin_again(&mut self) {
         (self.granted, self.populated) = (0, 0);
         self.is_supported = cfg!(target_os = "linux");
+    }
+
+    /// Has the first `bytes` of a file that waits for its next use made present. It is done again then, which is quick if the
+    /// kernel has left them alone.
+    pub(crate) fn warm(&mut self, file: &File, bytes: u64) {
+        self.begin_again();
+        // What goes wrong here goes wrong again where somebody waits for it.
+        let _ = self.prepare(file, bytes);
     }
 
     /// Makes every byte below `end` safe to touch; `false` if that isn't supported here.
@@ -304,3 +329,7 @@ fn write_at(file: &File, offset: u64, parts: [&[u8]; 3]) -> io::Result<()> {
 
 /// How far ahead pages are populated: one call for many faults.
 const POPULATE_BYTES: u64 = 1 << 20;
+/// So many bytes are handed to the disk at once.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+/// Whole pages on every machine.
+pub(crate) const PAGES_BYTES: u64 = 64 << 10;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::manifest::FileMeta;
 use super::snapshots::SPARE_FOLDER;
-use super::spill::{Segments, Spare, SpareName, SpillFile};
+use super::spill::{PAGES_BYTES, Segments, Spare, SpareName, SpillFile};
 use super::store::SnapshotStore;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -27,6 +27,8 @@ pub struct SpillPool {
     spare_count_max: usize,
     next_number: u64,
     recycled_count: u64,
+    /// How long the last file became.
+    last_bytes: u64,
 }
 
 impl SpillPool {
@@ -35,11 +37,12 @@ impl SpillPool {
     pub fn new(folder: impl Into<PathBuf>, segment_bytes: u64, spare_count_max: usize) -> Self {
         Self {
             folder: folder.into(),
-            segment_bytes: segment_bytes.max(1).next_multiple_of(SEGMENT_UNIT_BYTES),
+            segment_bytes: segment_bytes.max(1).next_multiple_of(PAGES_BYTES),
             spares: Vec::new(),
             spare_count_max,
             next_number: u64::from(std::process::id()) << 32,
             recycled_count: 0,
+            last_bytes: 0,
         }
     }
 
@@ -61,19 +64,36 @@ impl SpillPool {
     /// # Errors
     /// `Io` with the path.
     pub fn begin(&mut self, name: Arc<str>) -> Result<SpillFile> {
+        let spare = match self.free() {
+            Some(at) => {
+                self.recycled_count += 1;
+                self.spares.remove(at)
+            }
+            None => self.make()?,
+        };
+        Ok(SpillFile::new(spare, name))
+    }
+
+    /// Prepares the file that is taken next for as many bytes as the last one had. Takes some milliseconds that the next
+    /// checkpoint doesn't have to; to be called when nobody waits.
+    pub fn warm(&mut self) {
+        if let Some(at) = self.free() {
+            let Spare { file, segments, .. } = &mut self.spares[at];
+            segments.warm(file, self.last_bytes);
+        }
+    }
+
+    /// The first spare file that no checkpoint has.
+    fn free(&mut self) -> Option<usize> {
         let mut at = 0;
         while at < self.spares.len() {
-            let links = self.spares[at].file.metadata().map_or(0, |m| m.nlink());
-            match links {
+            match self.spares[at].file.metadata().map_or(0, |m| m.nlink()) {
                 0 => drop(self.spares.remove(at)),
-                1 => {
-                    self.recycled_count += 1;
-                    return Ok(SpillFile::new(self.spares.remove(at), name));
-                }
+                1 => return Some(at),
                 _ => at += 1,
             }
         }
-        Ok(SpillFile::new(self.make()?, name))
+        None
     }
 
     /// Makes a file durable and puts it at `path`, the place that the snapshot writer names for it.
@@ -82,6 +102,7 @@ impl SpillPool {
     /// `Io` with the path; the file is removed, and the checkpoint is to be declined.
     pub fn finish(&mut self, spill: SpillFile, path: &Path) -> Result<FileMeta> {
         let (meta, mut spare) = spill.close()?;
+        self.last_bytes = meta.bytes;
         let at = |e: io::Error| Error::io(path, "can't be put in place", e);
         let is_linked = match fs::hard_link(spare.path(), path) {
             Ok(()) => true,
@@ -142,5 +163,3 @@ pub(crate) fn is_spare(name: &str) -> bool {
 }
 
 const SPARE_PREFIX: &str = "spare-";
-/// Segments are whole pages on every machine.
-const SEGMENT_UNIT_BYTES: u64 = 64 << 10;
