@@ -274,7 +274,7 @@ struct DirectoryWriter {
 }
 
 /// So many bytes are handed to the disk at once.
-const WRITEBACK_BYTES: u64 = 1 << 20;
+const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl ObjectWriter for DirectoryWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {

@@ -126,6 +126,8 @@ pub struct Task {
     is_asked: bool,
     next_flush: Timestamp,
     next_latency: Timestamp,
+    /// Whether sources have emitted records since the last latency marker; without any there is no latency to tell.
+    pub(super) has_emitted: bool,
     /// What the last step found, and when.
     standing: Standing,
     stands_since: Option<Timestamp>,
@@ -192,6 +194,7 @@ impl Task {
             is_asked: true,
             next_flush: Timestamp::ZERO,
             next_latency: Timestamp::ZERO,
+            has_emitted: false,
             standing: Standing::Busy,
             stands_since: None,
         }
@@ -340,7 +343,7 @@ impl Task {
     /// The next moment that something other than a timer of an operator is due.
     fn deadline(&self) -> Timestamp {
         let mut at = self.barriers.deadline().unwrap_or(Timestamp::MAX);
-        if self.has_live_source() && !self.options.latency_interval.is_zero() {
+        if self.has_emitted && !self.options.latency_interval.is_zero() {
             at = at.min(self.next_latency);
         }
         at
@@ -350,10 +353,6 @@ impl Task {
     fn waits_for_consumers(&self) -> bool {
         let waits_for_end = self.options.has_outputs && !self.captures.is_end_acknowledged;
         self.ending.is_ended() && (waits_for_end || self.is_flushing || self.is_leaving)
-    }
-
-    fn has_live_source(&self) -> bool {
-        self.inputs.iter().any(|input| matches!(input, TaskInput::Source { is_ended: false, .. }))
     }
 
     /// Serves the priority side of every channel, each after its tail has been loaded.
@@ -425,8 +424,10 @@ impl Task {
                 self.flush_once()?;
             }
         }
-        if cx.now >= self.next_latency && !self.options.latency_interval.is_zero() {
+        let is_measured = self.has_emitted && !self.options.latency_interval.is_zero();
+        if is_measured && cx.now >= self.next_latency {
             self.next_latency = cx.now + self.options.latency_interval;
+            self.has_emitted = false;
             let source = self.options.attempt.subtask;
             for head in &mut self.heads {
                 if let Head::Source(head) = head {

@@ -234,6 +234,7 @@ impl Task {
         if batches > 0 {
             let elapsed = (cx.clock)().since(started);
             self.paces[head].took(elapsed, batches);
+            self.has_emitted |= total > 0;
             self.options.metrics.took_records(total as u64);
             self.options.metrics.was_busy(elapsed);
         }
