@@ -205,6 +205,8 @@ impl Task {
     /// # Errors
     /// The task fails.
     pub fn start(&mut self, cx: &mut StepContext<'_>) -> Result<()> {
+        // A marker closes the open buffers, which may be the only ones: not already behind the first batch.
+        self.next_latency = cx.now + self.options.latency_interval;
         for index in 0..self.inputs.len() {
             if let TaskInput::Channel { channel, .. } = &self.inputs[index]
                 && channel.is_born_ended()
