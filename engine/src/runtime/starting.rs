@@ -83,6 +83,7 @@ pub(crate) fn begin(
                 return Err(refuse(format!("checkpoint {id} is not there")));
             }
             go_back(snapshots, &survey, *id, &format!("checkpoint {id}"), graph)?;
+            snapshots.confirm(*id)?;
             Ok(Some(Begin::Checkpoint(*id)))
         }
         Wish::Savepoint(folder) => {
@@ -112,6 +113,9 @@ pub(crate) fn begin(
                         "checkpoint {id} is complete but damaged ({error}); name an older one to go on from that"
                     );
                     return Err(refuse(message).caused_by(error));
+                }
+                if let Some(id) = latest {
+                    snapshots.confirm(id)?;
                 }
                 Ok(Some(latest.map_or(Begin::Fresh, Begin::Checkpoint)))
             }

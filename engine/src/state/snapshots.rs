@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::manifest::CheckpointMeta;
+use super::manifest::{CheckpointMeta, MANIFEST_BYTES_MAX};
 use super::manifest_codec::MANIFEST_NAME;
 use super::owner;
-use super::store::{EntryKind, ObjectName, SnapshotStore};
+use super::store::{EntryKind, ObjectName, SnapshotStore, read_whole};
 use super::survey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::CheckpointId;
@@ -177,6 +177,18 @@ impl Snapshots {
         let mut reader = SnapshotReader::open(self.shared.store.clone(), &checkpoint_folder(id))?;
         reader.hold(pin);
         Ok(reader)
+    }
+
+    /// Makes sure that checkpoint `id` survives everything, before anything is committed because it is complete: whoever completed
+    /// it may have failed to sync its manifest, and not know.
+    ///
+    /// # Errors
+    /// `Io` with the path; the checkpoint is as it was.
+    pub fn confirm(&self, id: CheckpointId) -> Result<()> {
+        let store = self.store();
+        let name = ObjectName::new(&checkpoint_folder(id), MANIFEST_NAME)?;
+        let manifest = read_whole(&**store, &name, MANIFEST_BYTES_MAX)?;
+        store.put(&name, &manifest).map_err(|put| put.error)
     }
 
     /// Removes checkpoint `id`, or as soon as nobody reads it any more.

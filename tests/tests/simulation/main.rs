@@ -67,6 +67,13 @@ fn seed_259159_what_was_in_flight_through_more_restores_is_read_first() {
     assert_eq!(schedule::run_edition(259_159, Edition::First, false).violation, None);
 }
 
+/// A checkpoint whose folder could not be synced was found by the next process, which committed what it covers; then the power went,
+/// and the checkpoint with it.
+#[test]
+fn seed_4425_a_checkpoint_is_made_durable_before_the_next_process_relies_on_it() {
+    assert_eq!(schedule::run(4_425, false).violation, None);
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {

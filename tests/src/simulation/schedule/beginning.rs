@@ -121,7 +121,7 @@ impl Schedule {
                 self.met(Race::StopUnknown);
                 self.go_from(Path::new(&folder));
                 self.has_stopped = true;
-                if self.is_drained {
+                if let Ending::Savepoint { drain: true } = self.plan.ending {
                     self.world().end_here();
                 } else {
                     let more = self.dice.below(8);
