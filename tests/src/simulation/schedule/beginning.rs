@@ -114,7 +114,13 @@ impl Schedule {
                     }
                     return Ok(sim);
                 }
-                Ok(None) => return Err(Fate::Ended),
+                Ok(None) => {
+                    // By a savepoint that drained it, if the process died before it could say so.
+                    if self.is_drained {
+                        self.world().end_here();
+                    }
+                    return Err(Fate::Ended);
+                }
                 Err(error) => error,
             };
             if !is_again && let Some(folder) = stopped_with(&error) {
