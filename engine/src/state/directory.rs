@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::direct::DirectFile;
 use super::store::{
     Entry, EntryKind, ObjectName, ObjectReader, ObjectWriter, PutError, SnapshotStore, is_part,
 };
-use super::writeback::Writeback;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Snapshots in a directory.
@@ -190,8 +190,7 @@ impl SnapshotStore for DirectoryStore {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name.file(), flags, FILE_MODE)
             .map_err(|e| Error::io(&path, "can't be made", e.into()))?;
-        let writeback = Writeback::new(WRITEBACK_BYTES);
-        Ok(Box::new(DirectoryWriter { file: fd.into(), folder, path, written: 0, writeback }))
+        Ok(Box::new(DirectoryWriter { file: DirectFile::new(fd.into()), folder, path }))
     }
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), PutError> {
@@ -265,30 +264,21 @@ impl SnapshotStore for DirectoryStore {
 
 #[derive(Debug)]
 struct DirectoryWriter {
-    file: File,
+    file: DirectFile,
     folder: File,
     path: PathBuf,
-    /// Bytes of the file so far.
-    written: u64,
-    writeback: Writeback,
 }
-
-/// So many bytes are handed to the disk at once.
-const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl ObjectWriter for DirectoryWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|e| Error::io(&self.path, "can't be written", e))?;
-        self.written += bytes.len() as u64;
-        self.writeback.written(&self.file, self.written);
-        Ok(())
+        self.file.append(bytes).map_err(|e| Error::io(&self.path, "can't be written", e))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.file
-            .sync_data()
-            .and_then(|()| self.folder.sync_all())
-            .map_err(|e| Error::io(&self.path, "can't be made durable", e))
+        let Self { file, folder, path } = *self;
+        file.close()
+            .and_then(|()| folder.sync_all())
+            .map_err(|e| Error::io(&path, "can't be made durable", e))
     }
 }
 

@@ -5,6 +5,7 @@ mod blob;
 pub mod block;
 pub mod block_io;
 mod chunk;
+mod direct;
 pub mod directory;
 mod grow;
 mod keyed;
