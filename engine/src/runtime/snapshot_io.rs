@@ -423,8 +423,10 @@ impl SnapshotIo {
         let failed = |error: Error| (error, true);
         self.open(checkpoint).map_err(failed)?;
         let mut open = self.open.remove(&checkpoint).expect("it was just opened");
-        if let Some(spill) = &mut open.spill {
-            spill.begin_writeback();
+        // Before the first file is synced: what the file system notes of it then goes with that one's journal.
+        if let Some(Err(error)) = open.spill.as_mut().map(SpillFile::cut) {
+            let _ = open.writer.abort();
+            return Err((error, true));
         }
         for data in [open.data.take(), open.shared.take()].into_iter().flatten() {
             match data.close() {

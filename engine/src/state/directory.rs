@@ -2,14 +2,14 @@
 //!
 //! Everything in it is made for its owner alone: folders with mode 0700, files 0600. What is read is taken as
 //! untrusted: links are never followed below the root, and only regular files are opened, without waiting for
-//! pipes. A name is durable once its folder was synced; `put` writes `<name>.tmp`, syncs it, renames it and syncs
-//! the folder. The lock is an advisory one on `LOCK`, which also tells the owner's process id.
+//! pipes. A name is durable once its folder and the root were synced; `put` writes `<name>.tmp`, syncs it, renames it and
+//! syncs both. The lock is an advisory one on `LOCK`, which also tells the owner's process id.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -26,12 +26,14 @@ pub struct DirectoryStore {
     root: PathBuf,
     /// Open, and with it locked, from `lock` until the store is dropped.
     held: Mutex<Option<File>>,
+    /// Folders were made in the root whose names are not durable yet.
+    folders: Arc<Folders>,
 }
 
 impl DirectoryStore {
     /// The store in `root`, which is made with the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), held: Mutex::new(None) }
+        Self { root: root.into(), held: Mutex::new(None), folders: Arc::default() }
     }
 
     fn path(&self, name: &ObjectName) -> PathBuf {
@@ -80,16 +82,12 @@ impl DirectoryStore {
         }
     }
 
-    /// Opens a folder, made durably if need be.
+    /// Opens a folder, made if need be. Its name is durable with the first file in it.
     fn made_folder(&self, folder: &str) -> Result<File> {
         self.make_root()?;
         let path = self.root.join(folder);
         if is_part(folder) {
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => sync_folder(&self.root)?,
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::io(&path, "can't be made", e)),
-            }
+            self.folders.make(&path)?;
         }
         let gone = || Error::io(&path, "can't be opened", Errno::NOENT.into());
         self.folder(folder)?.ok_or_else(gone)
@@ -190,7 +188,9 @@ impl SnapshotStore for DirectoryStore {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name.file(), flags, FILE_MODE)
             .map_err(|e| Error::io(&path, "can't be made", e.into()))?;
-        Ok(Box::new(DirectoryWriter { file: DirectFile::new(fd.into()), folder, path }))
+        let file = DirectFile::new(fd.into());
+        let root = (!name.folder().is_empty()).then(|| (self.root.clone(), self.folders.clone()));
+        Ok(Box::new(DirectoryWriter { file, folder, path, root }))
     }
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), PutError> {
@@ -206,10 +206,12 @@ impl SnapshotStore for DirectoryStore {
                 let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
                 before(error)
             })?;
-        folder.sync_all().map_err(|e| PutError {
-            error: Error::io(self.path(name), "can't be made durable", e),
-            may_be_in_place: true,
-        })
+        let in_place = |error| PutError { error, may_be_in_place: true };
+        folder
+            .sync_all()
+            .map_err(|e| in_place(Error::io(self.path(name), "can't be made durable", e)))?;
+        // Another process may have made the folder.
+        if name.folder().is_empty() { Ok(()) } else { sync_folder(&self.root).map_err(in_place) }
     }
 
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
@@ -267,6 +269,8 @@ struct DirectoryWriter {
     file: DirectFile,
     folder: File,
     path: PathBuf,
+    /// Where the folder lies, unless that is the root.
+    root: Option<(PathBuf, Arc<Folders>)>,
 }
 
 impl ObjectWriter for DirectoryWriter {
@@ -275,10 +279,43 @@ impl ObjectWriter for DirectoryWriter {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        let Self { file, folder, path } = *self;
+        let Self { file, folder, path, root } = *self;
         file.close()
             .and_then(|()| folder.sync_all())
-            .map_err(|e| Error::io(&path, "can't be made durable", e))
+            .map_err(|e| Error::io(&path, "can't be made durable", e))?;
+        root.map_or(Ok(()), |(root, folders)| folders.sync(&root))
+    }
+}
+
+/// The folders in a root. One that was just made is synced after the first file in it, which is when its name is needed and
+/// when the file system's journal has written it already: doing so at once would hold up the beginning of a checkpoint.
+#[derive(Debug, Default)]
+struct Folders {
+    is_any_unsynced: Mutex<bool>,
+}
+
+impl Folders {
+    fn make(&self, path: &Path) -> Result<()> {
+        let mut is_any_unsynced = self.lock();
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => *is_any_unsynced = true,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Error::io(path, "can't be made", e)),
+        }
+        Ok(())
+    }
+
+    fn sync(&self, root: &Path) -> Result<()> {
+        let mut is_any_unsynced = self.lock();
+        if *is_any_unsynced {
+            sync_folder(root)?;
+            *is_any_unsynced = false;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_any_unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

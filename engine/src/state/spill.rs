@@ -36,6 +36,7 @@ pub struct SpillFile {
     mapped_bytes: u64,
     written_bytes: u64,
     writeback: Writeback,
+    is_cut: bool,
     is_broken: bool,
 }
 
@@ -93,6 +94,7 @@ impl SpillFile {
             mapped_bytes: 0,
             written_bytes: 0,
             writeback: Writeback::new(WRITEBACK_BYTES),
+            is_cut: false,
             is_broken: false,
         }
     }
@@ -142,18 +144,28 @@ impl SpillFile {
         self.spare.segments.is_supported = false;
     }
 
-    /// Nothing more is appended: lets the disk begin with the rest.
-    pub(crate) fn begin_writeback(&mut self) {
-        self.writeback.begin(&self.spare.file, self.sum.bytes);
+    /// Nothing more is appended: cuts the file to its length and lets the disk begin with the rest.
+    ///
+    /// # Errors
+    /// `Io` with the path and what the system said; the file is of no use then.
+    pub(crate) fn cut(&mut self) -> Result<()> {
+        self.check()?;
+        if self.is_cut {
+            return Ok(());
+        }
+        self.is_broken = true;
+        let Spare { file, name, .. } = &self.spare;
+        file.set_len(self.sum.bytes).map_err(|e| Error::io(&name.path, "can't be cut", e))?;
+        self.writeback.begin(file, self.sum.bytes);
+        (self.is_cut, self.is_broken) = (true, false);
+        Ok(())
     }
 
-    /// Cuts the file to its length and makes its contents durable.
-    pub(crate) fn close(self) -> Result<(FileMeta, Spare)> {
-        self.check()?;
-        let file = &self.spare.file;
-        file.set_len(self.sum.bytes)
-            .and_then(|()| file.sync_data())
-            .map_err(|e| Error::io(self.spare.path(), "can't be made durable", e))?;
+    /// Makes the contents durable.
+    pub(crate) fn close(mut self) -> Result<(FileMeta, Spare)> {
+        self.cut()?;
+        let synced = self.spare.file.sync_data();
+        synced.map_err(|e| Error::io(self.spare.path(), "can't be made durable", e))?;
         let meta = FileMeta { name: self.name, bytes: self.sum.bytes, crc: self.sum.crc };
         Ok((meta, self.spare))
     }
