@@ -1,13 +1,14 @@
 //! A barrier among full buffers: how long until the consumer has it, ahead of them and in band.
 //!
 //! One lane between two threads. The producer fills it and then sends an event that carries the moment; the consumer
-//! reads what it meets, 16 bytes a record into sums by key, so that a buffer takes it some microseconds, as in a job. An
-//! event that overtakes names the buffers it has overtaken; a reference to each is taken, as a snapshot does.
+//! reads what it meets, 8 bytes a record into sums of a million keys, which takes it longer than writing takes the
+//! producer, as in a job. Each thread has a CPU of its own, if there are two. An event that overtakes names the buffers it has overtaken; a reference to each is taken, as a snapshot does.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidegate::topology::{allowed_cpus, pin};
 use tidegate_netstack::lane::{Consumer, LaneOptions, Next, Producer, Slot, channel};
 use tidegate_netstack::pool::PoolOptions;
 
@@ -27,7 +28,9 @@ pub const COMMAND: Command = Command {
 };
 
 const SEGMENT_BYTES: usize = 32 << 10;
-const KEYS: usize = 1024;
+const KEYS: usize = 1 << 20;
+/// Where the consumer keeps pace all the same, the lane is as full as it gets after so many times its length.
+const FILLS: usize = 16;
 
 /// What the lane carries besides buffers: when an event was sent, in nanoseconds since the beginning; or the end.
 type Sent = u64;
@@ -89,7 +92,13 @@ fn run(count: u64, buffers: usize, is_priority: bool) -> Seen {
         PoolOptions { segment_bytes: SEGMENT_BYTES, segments: buffers, ..PoolOptions::default() };
     let (mut producer, consumer) = channel(LaneOptions { pool, ..LaneOptions::default() });
     let beginning = Instant::now();
-    let consuming = thread::spawn(move || consume(consumer, beginning));
+    let cpus = allowed_cpus();
+    let consuming = thread::spawn(move || {
+        pin(cpus[cpus.len() - 1]);
+        consume(consumer, beginning)
+    });
+    // Where that can't be, the figures are those of threads that move.
+    pin(cpus[0]);
     let records: Vec<u8> = (0..SEGMENT_BYTES as u64 / 8).flat_map(u64::to_le_bytes).collect();
     for _ in 0..count {
         // The lane drains a little behind each event, so that it is full again for the next.
@@ -98,7 +107,10 @@ fn run(count: u64, buffers: usize, is_priority: bool) -> Seen {
             producer.write(&records).expect("there is a free segment");
             producer.flush();
         }
-        while producer.is_ready() {
+        for _ in 0..FILLS * buffers {
+            if !producer.is_ready() {
+                break;
+            }
             producer.write(&records).expect("there is a free segment");
             producer.flush();
         }
@@ -121,13 +133,15 @@ fn wait_until_ready(producer: &mut Producer<Sent>) {
 
 fn consume(mut consumer: Consumer<Sent>, beginning: Instant) -> Seen {
     let mut seen = Seen::default();
-    let mut table = vec![0u64; KEYS];
+    let (mut table, mut hash) = (vec![0u64; KEYS], 1);
     let since = |sent: Sent| beginning.elapsed().saturating_sub(Duration::from_nanos(sent));
     loop {
         match consumer.next() {
             Next::Slot { slot: Slot::Event(LAST), .. } | Next::End { .. } => break,
             Next::Slot { slot: Slot::Event(sent), .. } => seen.arrivals.push(since(sent)),
-            Next::Slot { slot: Slot::Buffer(buffer), .. } => read(buffer.as_slice(), &mut table),
+            Next::Slot { slot: Slot::Buffer(buffer), .. } => {
+                read(buffer.as_slice(), &mut table, &mut hash)
+            }
             Next::Priority(barrier) => {
                 seen.arrivals.push(since(barrier.event));
                 let begun = Instant::now();
@@ -149,11 +163,12 @@ fn consume(mut consumer: Consumer<Sent>, beginning: Instant) -> Seen {
     seen
 }
 
-/// Adds up values by the hash of their keys.
-fn read(bytes: &[u8], table: &mut [u64]) {
-    for [key, value] in bytes.as_chunks::<8>().0.as_chunks::<2>().0 {
-        let hash = u64::from_le_bytes(*key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let sum = &mut table[hash as usize >> 7 & (KEYS - 1)];
-        *sum = sum.wrapping_add(u64::from_le_bytes(*value) ^ hash);
+/// Adds up the records by the hash of each with those before it.
+fn read(bytes: &[u8], table: &mut [u64], hash: &mut u64) {
+    for record in bytes.as_chunks::<8>().0 {
+        let record = u64::from_le_bytes(*record);
+        *hash = (*hash ^ record).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let sum = &mut table[(*hash >> 44) as usize];
+        *sum = sum.wrapping_add(record);
     }
 }
