@@ -147,7 +147,7 @@ pub enum Output {
         checkpoint: CheckpointId,
     },
     /// The checkpoint is given up here: drop its snapshot if there is one, send the cancellation on, and tell the
-    /// coordinator unless it was the one who said so.
+    /// coordinator unless it was the one who said so. Nothing up to it is taken any more.
     Abort {
         /// Which checkpoint.
         checkpoint: CheckpointId,

@@ -1,7 +1,8 @@
 //! Counting barriers at least once: several checkpoints may be under way, no channel ever blocks.
 //!
-//! The highest checkpoint whose barriers are complete is taken, older ones are dropped without a word. At most
-//! [`PENDING_MAX`] are followed; older ones are dropped.
+//! The highest checkpoint whose barriers are complete is taken, older ones are dropped without a word. One that the
+//! coordinator gives up is told when no older one is followed any more: those downstream would take no older one behind its
+//! cancellation. At most [`PENDING_MAX`] are followed; older ones are dropped.
 
 use std::collections::VecDeque;
 
@@ -42,6 +43,8 @@ struct Entry {
     target: usize,
     /// It is given up and stays only to swallow the barriers that follow.
     aborted: bool,
+    /// That it is given up has been told.
+    told: bool,
     clock: AlignmentClock,
 }
 
@@ -73,7 +76,7 @@ impl Tracker {
             Input::EndOfData { channel } => self.channels[channel.0 as usize].ended = true,
             Input::EndOfPartition { channel } => self.end_of_partition(now, channel, out),
             Input::Trigger { barrier } => self.trigger(now, barrier, out),
-            Input::Abort { checkpoint } => self.abort_notice(checkpoint, out),
+            Input::Abort { checkpoint } => self.abort_notice(checkpoint),
             Input::Processed { bytes } => {
                 for entry in &mut self.pending {
                     entry.clock.processed(bytes);
@@ -85,6 +88,7 @@ impl Tracker {
             | Input::Captured { .. }
             | Input::Tick => {}
         }
+        self.tell_aborted(out);
         self.check();
     }
 
@@ -141,6 +145,7 @@ impl Tracker {
         if let Some(entry) = self.entry_mut(n) {
             if !entry.aborted {
                 entry.aborted = true;
+                entry.told = true;
                 out.push(abort_of(n, AbortReason::CancellationBarrier));
             }
             self.count(now, n, channel, out);
@@ -156,6 +161,7 @@ impl Tracker {
                 self.follow(now, barrier);
                 if let Some(entry) = self.entry_mut(n) {
                     entry.aborted = true;
+                    entry.told = true;
                 }
                 self.count(now, n, channel, out);
             }
@@ -232,12 +238,19 @@ impl Tracker {
         }
     }
 
-    fn abort_notice(&mut self, n: CheckpointId, out: &mut Outputs) {
-        if let Some(entry) = self.entry_mut(n)
-            && !entry.aborted
-        {
+    fn abort_notice(&mut self, n: CheckpointId) {
+        if let Some(entry) = self.entry_mut(n) {
             entry.aborted = true;
-            out.push(abort_of(n, AbortReason::Notice));
+        }
+    }
+
+    /// Tells what the coordinator gave up, as far as nothing older is followed.
+    fn tell_aborted(&mut self, out: &mut Outputs) {
+        for entry in self.pending.iter_mut().take_while(|entry| entry.aborted) {
+            if !entry.told {
+                entry.told = true;
+                out.push(abort_of(entry.barrier.checkpoint, AbortReason::Notice));
+            }
         }
     }
 
@@ -253,6 +266,7 @@ impl Tracker {
             seen: ChannelSet::new(self.channels.len()),
             target: self.open,
             aborted: false,
+            told: false,
             clock: AlignmentClock::new(n),
         });
         for index in 0..self.channels.len() {

@@ -74,6 +74,15 @@ fn seed_4425_a_checkpoint_is_made_durable_before_the_next_process_relies_on_it()
     assert_eq!(schedule::run(4_425, false).violation, None);
 }
 
+/// A task that heard that a checkpoint was given up took none of the older ones any more, whose barriers were still to come: at least
+/// once several are followed at a time.
+#[test]
+fn seeds_135305_and_215196_what_is_given_up_ends_nothing_older() {
+    for seed in [135_305, 215_196] {
+        assert_eq!(schedule::run(seed, false).violation, None, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {

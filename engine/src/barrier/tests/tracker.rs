@@ -107,3 +107,22 @@ fn an_aborted_checkpoint_is_not_taken() {
     assert_eq!((rig.aborted(), rig.triggered()), (vec![1], vec![]));
     assert!(!rig.machine.is_pending());
 }
+
+/// The task took nothing up to the one that it had heard was given up: the job waited for the older ones for ever.
+#[test]
+fn one_given_up_is_told_behind_older_ones_that_are_followed() {
+    let mut rig = tracker(2);
+    rig.run("b1,0 b2,0 b3,0 A3 A1");
+    assert_eq!((rig.aborted(), rig.triggered()), (vec![1], vec![]));
+    rig.run("b1,1 b2,1");
+    assert_eq!((rig.aborted(), rig.triggered()), (vec![1, 3], vec![2]));
+    rig.run("b3,1 b4,0 b4,1");
+    assert_eq!((rig.aborted(), rig.triggered()), (vec![1, 3], vec![2, 4]));
+}
+
+#[test]
+fn one_given_up_is_told_when_a_cancellation_ends_what_was_older() {
+    let mut rig = tracker(2);
+    rig.run("b1,0 b2,0 b3,0 A3 x2,1");
+    assert_eq!((rig.aborted(), rig.triggered()), (vec![1, 2, 3], vec![]));
+}
