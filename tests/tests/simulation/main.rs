@@ -83,6 +83,13 @@ fn seeds_135305_and_215196_what_is_given_up_ends_nothing_older() {
     }
 }
 
+/// Two regions had failed; one was deployed, and the other one had finished in the checkpoint: the coordinator never heard that it was
+/// left out.
+#[test]
+fn seed_312380_a_finished_region_is_left_out_when_another_one_is_deployed() {
+    assert_eq!(schedule::run(312_380, false).violation, None);
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {

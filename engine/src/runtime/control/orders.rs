@@ -117,7 +117,9 @@ impl Control {
         let latest = self.coordinator.retained().latest();
         let latest = latest.max(self.origin.as_ref().map(|(id, _)| *id));
         let restore = self.first.take().unwrap_or(latest);
-        self.failing.clear();
+        // Other regions may have failed too and wait, or be left out: then nobody else tells the coordinator.
+        let part = self.cluster.region_of(wanted.keys().map(|id| id.subtask));
+        self.failing.retain(|subtask| !part.contains(subtask));
         if let Err(error) = self.deploy(restore, &wanted) {
             let text = error.to_string();
             self.shared.update(|board| board.last_failure = Some(text));
