@@ -1,6 +1,7 @@
 //! Runs one seed: chooses whose step comes next, lets things fail, heals them, and wants the job to end.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate::clock::Timestamp;
 use tidegate::error::Error;
-use tidegate::id::AttemptId;
+use tidegate::id::{AttemptId, CheckpointId};
 use tidegate::runtime::simulation::{Simulation, observe, set_clock};
 use tidegate::state::memory::MemoryStore;
 use tidegate::{JobState, SavepointStop};
@@ -61,6 +62,8 @@ struct Schedule {
     faults: u64,
     /// Which of the plan's sizes the job has.
     size: usize,
+    /// In which size checkpoints and savepoints were taken.
+    sizes: BTreeMap<CheckpointId, usize>,
     /// Whether another size was refused.
     is_refused: bool,
     has_stopped: bool,
@@ -115,6 +118,7 @@ pub fn run_edition(seed: u64, edition: Edition, is_told: bool) -> Report {
         failures: 0,
         faults: 0,
         size: 0,
+        sizes: BTreeMap::new(),
         is_refused: false,
         has_stopped: false,
         is_stopping: false,

@@ -90,6 +90,13 @@ fn seed_312380_a_finished_region_is_left_out_when_another_one_is_deployed() {
     assert_eq!(schedule::run(312_380, false).violation, None);
 }
 
+/// The simulator's own fault: a process that was about to be refused for its size died, and the next ones went on in that size, which
+/// no checkpoint was of.
+#[test]
+fn seed_976929_a_job_whose_size_is_refused_goes_on_in_the_size_of_its_checkpoint() {
+    assert_eq!(schedule::run(976_929, false).violation, None);
+}
+
 #[test]
 fn a_seed_is_the_same_schedule_each_time() {
     for seed in 0..40 {

@@ -39,10 +39,10 @@ impl Schedule {
     /// Runs one process to its end.
     pub(super) fn process(&mut self) -> Fate {
         self.world().process = self.process;
-        let before = self.size;
-        if !self.is_refused {
-            self.size = self.process as usize;
-        }
+        self.choose_origin();
+        let before = self.size_before();
+        // Records in flight on an edge without keys: the job goes on in the size it had.
+        self.size = if self.is_refused { before } else { self.process as usize };
         let last = self.plan.parallelism.len() - 1;
         let nth = |at: usize| self.plan.parallelism[at.min(last)];
         self.seen.borrow_mut().is_rescaled = self.process > 0 && nth(before) != nth(self.size);
@@ -52,22 +52,32 @@ impl Schedule {
             self.has_stopped = true;
             self.world().end_all(3);
         }
-        self.choose_origin();
         self.tell(|| format!("process {} starts", self.process));
         let sim = match self.begin() {
             Ok(sim) => sim,
-            Err(fate) => {
-                // The checkpoints are still of the size before.
-                self.size = before;
-                return fate;
-            }
+            Err(fate) => return fate,
         };
         let fate = self.drive(sim);
-        if self.is_refused {
-            // Records in flight on an edge without keys: the job goes on in the size it had.
-            self.size = before;
+        for id in self.manifests().collect::<Vec<_>>() {
+            self.sizes.entry(id).or_insert(self.size);
         }
         fate
+    }
+
+    /// In which size what the process begins from was taken.
+    fn size_before(&self) -> usize {
+        let origin = self.origin.as_ref().map(|origin| origin.id);
+        let size = origin.or_else(|| self.last_manifest()).and_then(|id| self.sizes.get(&id));
+        size.copied().unwrap_or(self.size)
+    }
+
+    /// Checkpoints and savepoints whose manifests are in place.
+    fn manifests(&self) -> impl Iterator<Item = CheckpointId> {
+        self.store.names().into_iter().filter_map(|name| {
+            let folder = name.as_str().strip_suffix("/MANIFEST")?;
+            let checkpoint = folder.strip_prefix("chk-").and_then(|id| id.parse().ok());
+            checkpoint.map(CheckpointId).or_else(|| savepoint_id(folder))
+        })
     }
 
     /// A savepoint is named again until a later checkpoint is there; or the job goes back to an earlier one.
