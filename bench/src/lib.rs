@@ -22,6 +22,7 @@ pub mod report;
 pub mod run;
 pub mod signals;
 pub mod spill;
+pub mod steered;
 pub mod throughput;
 pub mod usage;
 pub mod w1;
@@ -47,6 +48,7 @@ const COMMANDS: &[Command] = &[
     w2::COMMAND,
     w3::COMMAND,
     w6b::COMMAND,
+    steered::COMMAND,
     checkpoint::COMMAND,
     overtake::COMMAND,
     spill::COMMAND,
@@ -85,6 +87,7 @@ fn command(args: Args) -> Result<(), Failure> {
         "w2" => w2::w2(args),
         "w3" => w3::w3(args),
         "w6b" => w6b::w6b(args),
+        "steered" => steered::steered(args),
         "checkpoint" => checkpoint::checkpoint(args),
         "overtake" => overtake::overtake(args),
         "spill" => spill::spill(args),

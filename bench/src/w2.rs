@@ -24,7 +24,8 @@ pub const COMMAND: Command = Command {
     ],
 };
 
-const KEYS: u64 = 1_000_000;
+/// So many keys if not told.
+pub const KEYS: u64 = 1_000_000;
 
 /// Writes the job down.
 pub fn write_down(job: &Job, events: u64, keys: u64, span: &Span) -> Folded<Tally> {
