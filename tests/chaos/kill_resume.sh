@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Kills the flights job with `kill -9` at random moments and runs the same command again with --resume, then lets it end and
-# checks that the result is exact. `tests/chaos/kill_resume.sh [short|long]`; TIDEGATE_FLIGHTS names the large input (without
-# it the data that ships is read, more slowly), KILLS sets another number of kills, RUNNER another binary.
+# checks that the result is exact. `tests/chaos/kill_resume.sh [short|long] [whole|parts]`; TIDEGATE_FLIGHTS names the large
+# input (without it the data that ships is read, more slowly), KILLS sets another number of kills, RUNNER another binary.
+# With `parts` the input is cut into three compressed files of very different length, so that source subtasks end while
+# checkpoints go on, and checkpoints are unaligned from the start.
 #
 # The runner's event log comes through a pipe, so most kills can be aimed: they follow the trigger of a checkpoint at once.
 # Of the kills 4 in 5 must hit a running job, and 2 in 5 fall between the trigger and the completion of a checkpoint.
@@ -11,8 +13,10 @@ cd "$(dirname "$0")/../.."
 case ${1:-short} in
     short) kills=${KILLS:-6} ;;
     long) kills=${KILLS:-50} ;;
-    *) echo "usage: $0 [short|long]" >&2; exit 2 ;;
+    *) echo "usage: $0 [short|long] [whole|parts]" >&2; exit 2 ;;
 esac
+shape=${2:-whole}
+[[ $shape == whole || $shape == parts ]] || { echo "usage: $0 [short|long] [whole|parts]" >&2; exit 2; }
 if [[ -n ${TIDEGATE_FLIGHTS:-} ]]; then
     input=$TIDEGATE_FLIGHTS rows=3000000
     expected=58c0405b26b2c9719f76b2504464bd59c247dbf3e33dc5f8a78c43b96c02b259
@@ -33,8 +37,25 @@ trap 'rm -rf "$folder"' EXIT
 mkfifo "$folder/events"
 # Open on both sides, so that neither end ever waits for the other.
 exec 3<>"$folder/events"
+options=(--workers 2)
+if [[ $shape == parts ]]; then
+    case $input in
+        *.zst) zstd -dcq "$input" ;;
+        *) cat "$input" ;;
+    esac >"$folder/all.csv"
+    # A hundredth, nine hundredths, and the rest; line 1 names the columns.
+    first=$((1 + rows / 100)) second=$((1 + rows / 10))
+    sed -n "1,${first}p" "$folder/all.csv" | gzip -1 >"$folder/part1.csv.gz"
+    sed -n "1p;$((first + 1)),${second}p" "$folder/all.csv" | gzip -1 >"$folder/part2.csv.gz"
+    sed -n "1p;$((second + 1)),\$p" "$folder/all.csv" | gzip -1 >"$folder/part3.csv.gz"
+    rm "$folder/all.csv"
+    input="$folder/part*.csv.gz"
+    # Each source subtask has a third of the rate, and one file.
+    rate=$((rate * 3))
+    options=(--workers 3 --checkpoint.aligned-timeout 0)
+fi
 command=("$runner" flights --input "$input" --output "$folder/output" --checkpoints "$folder/checkpoints"
-    --workers 2 --checkpoint-interval 200ms --resume --quiet)
+    "${options[@]}" --checkpoint-interval 200ms --resume --quiet)
 
 # Reads one event, for at most so many seconds, and notes what it says.
 next_event() {
@@ -85,7 +106,7 @@ done
 sum=$(cat "$folder"/output/part-* | LC_ALL=C sort | sha256sum | cut -d' ' -f1)
 left=$(find "$folder/output" -name '.part-*' | wc -l)
 "${command[@]}" >"$folder/again"
-echo "$kills kills at $rate rows/s: $running hit a running job, $under_way fell between a trigger and its completion"
+echo "$kills kills of the $shape input at $rate rows/s: $running hit a running job, $under_way fell between a trigger and its completion"
 fail() { echo "FAILED: $*" >&2; exit 1; }
 [[ $sum == "$expected" ]] || fail "the result is wrong: $sum"
 ((left == 0)) || fail "$left uncommitted files are left"
