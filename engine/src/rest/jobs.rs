@@ -45,10 +45,15 @@ pub(super) fn list(desk: &Desk, call: &Call) -> Answer {
 /// `GET /jobs/overview`.
 pub(super) fn overview(desk: &Desk, call: &Call) -> Answer {
     let status = desk.endpoint.status();
+    let times = Times::of(&status);
     let job = json!({
         "jid": desk.jid,
         "name": desk.endpoint.name(),
         "state": state(status.state),
+        "start-time": times.start,
+        "end-time": times.end,
+        "duration": times.duration,
+        "last-modification": status.state_since.0,
         "tasks": { "total": status.tasks.len() },
     });
     Answer::ok(json!({ "jobs": call.query.page(vec![job]), "total": 1 }))
@@ -60,10 +65,14 @@ pub(super) fn one(desk: &Desk, call: &Call) -> Result<Answer, Answer> {
     let status = desk.endpoint.status();
     let vertices = vertices(&status);
     let total = vertices.len();
+    let times = Times::of(&status);
     Ok(Answer::ok(json!({
         "jid": desk.jid,
         "name": desk.endpoint.name(),
         "state": state(status.state),
+        "start-time": times.start,
+        "end-time": times.end,
+        "duration": times.duration,
         "now": now_millis(),
         "restarts": status.restarts,
         "last-failure": status.last_failure,
@@ -71,6 +80,23 @@ pub(super) fn one(desk: &Desk, call: &Call) -> Result<Answer, Answer> {
         "total": total,
         "status-counts": { state(status.state): total },
     })))
+}
+
+/// The times of a job as Flink tells them, in milliseconds; an end of -1 is none yet.
+struct Times {
+    start: i64,
+    end: i64,
+    duration: i64,
+}
+
+impl Times {
+    fn of(status: &JobStatus) -> Self {
+        let start = status.started_at.0;
+        let end = if status.state.is_over() { status.state_since.0 } else { -1 };
+        let last = if end < 0 { i64::try_from(now_millis()).unwrap_or(i64::MAX) } else { end };
+        // A wall clock may be set back.
+        Self { start, end, duration: last.saturating_sub(start).max(0) }
+    }
 }
 
 /// The vertices, each with the sums of its subtasks.

@@ -8,8 +8,8 @@
 //!
 //! - there is one job to a server. Its `jid` is made of its name, so that it stays the same when the program starts
 //!   again; wherever a path takes the id, it takes the name too;
-//! - a job has no `start-time`, `duration` and `timestamps`; a vertex has `read-buffers`, `late-records` and
-//!   `queued-entries`, no `write-…` (those are the `read-…` of its consumers), and its `id` is that of the plan (`v0`);
+//! - a job's `start-time` is that of this process, and it has no `timestamps`; a vertex has `read-buffers`, `late-records`
+//!   and `queued-entries`, no `write-…` (those are the `read-…` of its consumers), and its `id` is that of the plan (`v0`);
 //! - `POST /jobs/{job}/stop` answers with `outcome`: a job that was stopped, or whose savepoint is whole while
 //!   what it has prepared isn't visible yet, are different things. `targetDirectory` is an absolute path, and may be
 //!   left out: then the last checkpoint stays among the job's own;

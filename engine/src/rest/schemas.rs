@@ -9,6 +9,7 @@ use crate::control::identity::IDENTIFIER_BYTES_MAX;
 pub(super) fn schemas() -> Value {
     let text = json!({ "type": "string" });
     let number = json!({ "type": "integer", "minimum": 0 });
+    let time = json!({ "type": "integer" });
     let maybe_text = json!({ "type": ["string", "null"] });
     let id = id();
     let action = json!({ "type": "string", "enum": BlocklistAction::WIRE_NAMES });
@@ -104,13 +105,18 @@ pub(super) fn schemas() -> Value {
         }), &["jobs"]),
         "JobsOverview": open(json!({
             "jobs": list(&open(
-                json!({ "jid": text, "name": text, "state": text, "tasks": counts }),
+                json!({
+                    "jid": text, "name": text, "state": text, "tasks": counts,
+                    "start-time": time, "end-time": time, "duration": number,
+                    "last-modification": time,
+                }),
                 &["jid", "name", "state"],
             )),
             "total": number,
         }), &["jobs"]),
         "Job": open(json!({
             "jid": text, "name": text, "state": text, "now": number, "restarts": number,
+            "start-time": time, "end-time": time, "duration": number,
             "last-failure": maybe_text, "vertices": list(&vertex), "total": number,
             "status-counts": counts,
         }), &["jid", "name", "state", "vertices"]),

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::clock::Clock;
 #[cfg(feature = "tracing")]
 use super::trace::Moment;
 use crate::clock::EpochMillis;
@@ -72,6 +73,10 @@ pub struct TaskStatus {
 pub struct JobStatus {
     /// Where the job is.
     pub state: JobState,
+    /// When it was started in this process.
+    pub started_at: EpochMillis,
+    /// Since when it is where it is.
+    pub state_since: EpochMillis,
     /// Whether it had ended before: nothing was done.
     pub already_ended: bool,
     /// How often it was restarted.
@@ -119,6 +124,8 @@ pub const CHECKPOINTS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Board {
     pub(super) state: JobState,
+    started_at: EpochMillis,
+    state_since: EpochMillis,
     pub(super) already_ended: bool,
     pub(super) restarts: u32,
     pub(super) checkpoint_under_way: Option<(CheckpointId, EpochMillis)>,
@@ -146,7 +153,9 @@ impl Shared {
     /// The status of the job of that name, which is about to start.
     #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only events name it"))]
     pub(super) fn of(job: &str) -> Self {
+        let now = Clock::wall();
         Self {
+            board: Mutex::new(Board { started_at: now, state_since: now, ..Board::default() }),
             #[cfg(feature = "tracing")]
             job: job.to_owned(),
             ..Self::default()
@@ -158,8 +167,12 @@ impl Shared {
         let mut board = self.lock();
         #[cfg(feature = "tracing")]
         let before = Moment::of(&board);
+        let state = board.state;
         change(&mut board);
         board.changes += 1;
+        if board.state != state {
+            board.state_since = Clock::wall();
+        }
         #[cfg(feature = "tracing")]
         let happened = before.until(&board);
         drop(board);
@@ -197,6 +210,8 @@ impl Shared {
             self.metrics_of(&board);
         JobStatus {
             state: board.state,
+            started_at: board.started_at,
+            state_since: board.state_since,
             already_ended: board.already_ended,
             restarts: board.restarts,
             checkpoint_under_way: board.checkpoint_under_way,

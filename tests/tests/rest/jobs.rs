@@ -30,6 +30,15 @@ fn a_job_is_found_by_id_and_name() {
         assert_eq!(job["vertices"].as_array().map(Vec::len), Some(2), "{job}");
         assert_eq!(job["vertices"][1]["parallelism"], 2);
     }
+    let all = served.client.get("/jobs/overview").json();
+    let job = served.client.get("/jobs/endless").json();
+    let until = job["now"].as_i64().expect("a time");
+    for told in [&all["jobs"][0], &job] {
+        let time = |name: &str| told[name].as_i64().expect("a time");
+        let begun = time("start-time");
+        assert!(begun > 0 && (begun..=until).contains(&(begun + time("duration"))), "{told}");
+        assert_eq!(time("end-time"), -1, "{told}");
+    }
     let page = served.client.get("/jobs/endless?offset=1&limit=1").json();
     assert_eq!((&page["vertices"][0]["id"], &page["total"]), (&json!("v1"), &json!(2)));
     assert_eq!(served.client.get("/jobs/overview").json()["jobs"][0]["tasks"]["total"], 4);
