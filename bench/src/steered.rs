@@ -142,9 +142,11 @@ fn call_until(
             // The job has just ended.
             Ok(503) => break,
             Ok(status) => return Err(std::io::Error::other(format!("{line}: status {status}"))),
-            // The server ends with the job.
-            Err(_) if is_over.load(Ordering::Relaxed) => break,
-            Err(e) => return Err(e),
+            Err(error) => {
+                // The server ends with the job, which is told a little later.
+                thread::sleep(Duration::from_millis(500));
+                return if is_over.load(Ordering::Relaxed) { Ok(times) } else { Err(error) };
+            }
         }
     }
     Ok(times)

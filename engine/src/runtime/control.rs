@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
-
-use crossbeam::channel::Sender;
 
 use deploying::Deployed;
 use failed::FailedCheckpoint;

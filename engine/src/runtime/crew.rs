@@ -4,9 +4,9 @@
 //! the host that steps the job. A worker's number is never used again.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam::channel::{Receiver, Sender, unbounded};
 use tidegate_netstack::parker::{Parker, Waker, parker};
 
 use super::clock::Clock;
@@ -57,7 +57,7 @@ impl Crew {
         control: Sender<ControlEvent>,
         io: Sender<IoRequest>,
     ) -> (Self, Receiver<Newborn>) {
-        let (newborn, born) = unbounded();
+        let (newborn, born) = channel();
         let roll = Roll::default();
         let (mailboxes, live) = (Vec::new(), BTreeSet::new());
         (Self { clock, control, io, newborn, mailboxes, live, roll }, born)

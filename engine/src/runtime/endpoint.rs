@@ -1,14 +1,12 @@
 //! A running job as another thread reaches it: a server, or a program that embeds the engine.
 
-use std::sync::Arc;
-
-use crossbeam::channel::Sender;
+use std::sync::{Arc, mpsc};
 
 use super::cluster::ClusterEvent;
 use super::control::ControlEvent;
 #[cfg(feature = "rest")]
 use super::request::BlocklistCall;
-use super::request::{BlocklistFigures, Request, TaskManagerStatus};
+use super::request::{BlocklistFigures, Reply, Request, TaskManagerStatus};
 use super::status::{JobStatus, Shared};
 #[cfg(feature = "rest")]
 use crate::control::blocklist::rest::RestResponse;
@@ -18,7 +16,7 @@ use crate::graph::{ExecutionGraph, Plan};
 /// Reaches one running job from any thread. Cheap to clone; it keeps nothing running.
 #[derive(Clone)]
 pub struct JobEndpoint {
-    control: Sender<ControlEvent>,
+    control: mpsc::Sender<ControlEvent>,
     shared: Arc<Shared>,
     name: Arc<str>,
     plan: Arc<Plan>,
@@ -32,7 +30,7 @@ impl std::fmt::Debug for JobEndpoint {
 
 impl JobEndpoint {
     pub(super) fn new(
-        control: Sender<ControlEvent>,
+        control: mpsc::Sender<ControlEvent>,
         shared: Arc<Shared>,
         name: &str,
         plan: Plan,
@@ -42,9 +40,9 @@ impl JobEndpoint {
 
     /// A job that was not started, since its store says that it has ended.
     pub(crate) fn already_ended(name: &str, graph: &ExecutionGraph) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::of(name));
         shared.already_ended();
-        let (nobody, _) = crossbeam::channel::bounded(0);
+        let (nobody, _) = mpsc::channel();
         Self::new(nobody, shared, name, Plan::new(graph))
     }
 
@@ -116,9 +114,9 @@ impl JobEndpoint {
     }
 
     /// Asks the control thread and waits for the answer.
-    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Result<T> {
+    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
         let (promise, answer) = crossbeam::channel::bounded(1);
-        self.request(request(promise));
+        self.request(request(Reply::Thread(promise)));
         loop {
             match answer.recv_timeout(LOOK_AGAIN) {
                 Ok(answer) => return Ok(answer),

@@ -36,6 +36,8 @@ pub use in_flight::event_again;
 pub use parts::{Parts, RuntimeOptions};
 #[cfg(feature = "rest")]
 pub use request::BlocklistCall;
+#[cfg(feature = "rest")]
+pub(crate) use request::Reply;
 pub(crate) use request::Request;
 pub use request::{BlocklistFigures, TaskManagerStatus};
 pub use starting::Begin;

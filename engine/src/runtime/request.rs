@@ -32,15 +32,36 @@ pub(crate) enum Request {
     Cancel,
     /// Answer a request of the REST interface under `/blocklist`.
     #[cfg(feature = "rest")]
-    Blocklist(BlocklistCall, Sender<RestResponse>),
+    Blocklist(BlocklistCall, Reply<RestResponse>),
     /// Tell of all registered task managers, by resource id.
-    TaskManagers(Sender<Vec<TaskManagerStatus>>),
+    TaskManagers(Reply<Vec<TaskManagerStatus>>),
     /// Tell the figures of the blocklist.
-    BlocklistCounters(Sender<BlocklistFigures>),
+    BlocklistCounters(Reply<BlocklistFigures>),
     /// Tell what happened in the cluster after the event of this number, oldest first.
-    Events(u64, Sender<Vec<ClusterEvent>>),
+    Events(u64, Reply<Vec<ClusterEvent>>),
     /// Lose the task manager of this name all of a sudden; whether there was one.
-    LoseTaskManager(String, Sender<bool>),
+    LoseTaskManager(String, Reply<bool>),
+}
+
+/// The way back of what the control thread answers at once.
+#[derive(Debug)]
+pub(crate) enum Reply<T> {
+    /// To a thread that waits.
+    Thread(Sender<T>),
+    /// To the server, whose thread waits for clients too.
+    #[cfg(feature = "rest")]
+    Server(tokio::sync::oneshot::Sender<T>),
+}
+
+impl<T> Reply<T> {
+    /// Answers; nobody may be waiting any more.
+    pub(crate) fn send(self, answer: T) {
+        match self {
+            Self::Thread(to) => drop(to.send(answer)),
+            #[cfg(feature = "rest")]
+            Self::Server(to) => drop(to.send(answer)),
+        }
+    }
 }
 
 /// A request of the REST interface under `/blocklist`, as it travels to the control thread.

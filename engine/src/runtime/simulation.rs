@@ -4,9 +4,12 @@
 //! queues. Whose turn it is, how much of a queue is taken and how late it is, is for the caller to say. Nothing happens by
 //! itself, so the same calls do the same. Called by the simulator of the tests only.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
-use crossbeam::channel::{Receiver, Sender, TryRecvError};
+use crossbeam::channel::{Receiver, TryRecvError};
 
 pub use super::clock::virtual_clock::set_clock;
 use super::control::{Control, ControlEvent, SavepointStop};
@@ -25,17 +28,40 @@ use crate::task::{Progress, Report, ReportKind};
 
 /// A job in pieces.
 pub struct Simulation {
-    sender: Sender<ControlEvent>,
-    events: Receiver<ControlEvent>,
+    sender: mpsc::Sender<ControlEvent>,
+    events: Waiting<ControlEvent>,
     shared: std::sync::Arc<super::status::Shared>,
     control: Control,
     io: SnapshotIo,
-    requests: Receiver<IoRequest>,
+    requests: Waiting<IoRequest>,
     workers: Vec<Worker>,
-    born: Receiver<Newborn>,
+    born: mpsc::Receiver<Newborn>,
     failures: Vec<String>,
     savepoints: Vec<Receiver<Result<PathBuf>>>,
     stop: Option<Receiver<Result<SavepointStop>>>,
+}
+
+/// What was sent and not taken yet, which can be counted.
+struct Waiting<T> {
+    from: mpsc::Receiver<T>,
+    seen: RefCell<VecDeque<T>>,
+}
+
+impl<T> Waiting<T> {
+    fn of(from: mpsc::Receiver<T>) -> Self {
+        Self { from, seen: RefCell::default() }
+    }
+
+    fn len(&self) -> usize {
+        let mut seen = self.seen.borrow_mut();
+        seen.extend(self.from.try_iter());
+        seen.len()
+    }
+
+    fn take(&self) -> Option<T> {
+        let seen = self.seen.borrow_mut().pop_front();
+        seen.or_else(|| self.from.try_recv().ok())
+    }
 }
 
 impl std::fmt::Debug for Simulation {
@@ -122,11 +148,11 @@ impl Simulation {
             parts.into_pieces()?;
         Some(Self {
             sender,
-            events,
+            events: Waiting::of(events),
             shared,
             control,
             io,
-            requests,
+            requests: Waiting::of(requests),
             workers,
             born,
             failures: Vec::new(),
@@ -167,7 +193,7 @@ impl Simulation {
 
     /// Lets the writer of snapshots serve one request.
     pub fn serve_request(&mut self) -> Option<Asked> {
-        let request = self.requests.try_recv().ok()?;
+        let request = self.requests.take()?;
         let asked = match &request {
             IoRequest::Store(report) => match &report.kind {
                 ReportKind::Snapshot { checkpoint, channels, .. } => {
@@ -201,7 +227,7 @@ impl Simulation {
 
     /// Lets control deal with one event.
     pub fn serve_event(&mut self) -> Option<Told> {
-        let event = self.events.try_recv().ok()?;
+        let event = self.events.take()?;
         let told = told(&event);
         if let ControlEvent::Report(Report { kind: ReportKind::Failed(error), .. }) = &event {
             self.failures.push(error.to_string());

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use crossbeam::channel::Sender;
+use std::sync::mpsc::Sender;
 
 use super::clock::Clock;
 use super::control::ControlEvent;

@@ -6,8 +6,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 
-use crossbeam::channel::Sender;
 use crossbeam::queue::SegQueue;
 use tidegate_netstack::parker::{Parker, Waker};
 

@@ -53,21 +53,13 @@ impl Control {
                 }
             },
             #[cfg(feature = "rest")]
-            Request::Blocklist(call, promise) => {
-                let _ = promise.send(self.cluster.call(&call));
-            }
-            Request::TaskManagers(promise) => {
-                let _ = promise.send(self.cluster.status());
-            }
-            Request::BlocklistCounters(promise) => {
-                let _ = promise.send(self.cluster.figures());
-            }
-            Request::Events(after, promise) => {
-                let _ = promise.send(self.cluster.events(after));
-            }
-            Request::LoseTaskManager(id, promise) => {
+            Request::Blocklist(call, reply) => reply.send(self.cluster.call(&call)),
+            Request::TaskManagers(reply) => reply.send(self.cluster.status()),
+            Request::BlocklistCounters(reply) => reply.send(self.cluster.figures()),
+            Request::Events(after, reply) => reply.send(self.cluster.events(after)),
+            Request::LoseTaskManager(id, reply) => {
                 let cause = Cause::new("TaskManagerLost", &format!("{id} is gone"));
-                let _ = promise.send(self.cluster.lose(&id, self.labelled(cause)));
+                reply.send(self.cluster.lose(&id, self.labelled(cause)));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crossbeam::channel::{Receiver, unbounded};
+use std::sync::mpsc::{Receiver, channel};
 use tidegate_netstack::buffer::Buffer;
 use tidegate_netstack::parker::Waker;
 use tidegate_netstack::pool::{Pool, PoolOptions};
@@ -40,7 +40,7 @@ impl Rig {
         let owner = Owner { job: "j".into(), fingerprint: "f".into() };
         let (snapshots, _) = Snapshots::own(store.clone(), &owner).expect("nobody owns it");
         snapshots.reserve_ids(CheckpointId(100)).expect("the store works");
-        let (control, told) = unbounded();
+        let (control, told) = channel();
         let io = SnapshotIo::new(snapshots, control, Counter::new(), false);
         let options = PoolOptions { segment_bytes: 1024, segments: 64, emission_bytes_max: 0 };
         let pool = Pool::new(options, Waker::noop());
