@@ -203,6 +203,11 @@ impl ResourceManagerBlocklistHandler {
         self.tracker.snapshot()
     }
 
+    /// The keys whose live item may be another than when this was last called. The first call is told of none.
+    pub(crate) fn take_touched(&mut self) -> std::collections::BTreeSet<ItemKey> {
+        self.tracker.take_touched()
+    }
+
     /// Whether a notice is under way of which no job master has said that it arrived.
     pub fn is_awaiting_acknowledgement(&self) -> bool {
         self.listeners.deadline().is_some()

@@ -106,6 +106,8 @@ pub struct BlocklistTracker {
     seq: u64,
     generation: u64,
     snapshot: Arc<BlocklistSnapshot>,
+    /// Keys whose live item may be another since somebody took them; `None` if nobody ever did.
+    touched: Option<BTreeSet<ItemKey>>,
 }
 
 impl BlocklistTracker {
@@ -124,6 +126,7 @@ impl BlocklistTracker {
             seq: 0,
             generation: 0,
             snapshot: Arc::default(),
+            touched: None,
         }
     }
 
@@ -285,6 +288,7 @@ impl BlocklistTracker {
                 let item = held.visible.take().expect("what ends is visible");
                 removed.push(Arc::unwrap_or_clone(item));
                 self.count(&key, true, false);
+                self.touch(&key);
             }
             self.drop_if_empty(&key);
         }
@@ -385,6 +389,12 @@ impl BlocklistTracker {
                 Arc::new(BlocklistSnapshot::new(self.generation, items, &self.locations));
         }
         self.snapshot.clone()
+    }
+
+    /// The keys whose live item may be another than when this was last called. The first call is told of none: from then on
+    /// they are kept.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<ItemKey> {
+        self.touched.replace(BTreeSet::new()).unwrap_or_default()
     }
 
     /// Every key of which there is something to tell others.
@@ -489,6 +499,13 @@ impl BlocklistTracker {
         let (was, is) = (held.visible.is_some(), visible.is_some());
         held.visible = visible.map(Arc::new);
         self.count(key, was, is);
+        self.touch(key);
+    }
+
+    fn touch(&mut self, key: &ItemKey) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert(key.clone());
+        }
     }
 
     fn count(&mut self, key: &ItemKey, was_live: bool, is_live: bool) {

@@ -6,8 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::clock::EpochMillis;
-use crate::control::blocklist::item::{BlocklistAction, ItemKey};
-use crate::control::blocklist::snapshot::BlocklistSnapshot;
+use crate::control::blocklist::item::{BlocklistAction, BlocklistedItem, ItemKey};
 use crate::control::identity::{NodeId, ResourceId};
 use crate::control::moment::Moment;
 use crate::id::AttemptId;
@@ -135,21 +134,21 @@ impl EventLog {
         self.events.push_back(ClusterEvent { number: self.last, at: now.wall, fact });
     }
 
-    /// Writes down how the blocklist has changed, of which `expired` items have ended by now in all.
+    /// Writes down how items have changed, each with what it was before, if they have. Of all items `expired` have ended by now.
     pub(super) fn note_items(
         &mut self,
         now: Moment,
-        before: &BlocklistSnapshot,
-        after: &BlocklistSnapshot,
+        changes: &[(Option<BlocklistedItem>, Option<BlocklistedItem>)],
         expired: u64,
     ) {
         // An item ends on the monotonic clock, which the wall clock may be a little behind.
         let ends_by = EpochMillis(now.wall.0.saturating_add(1000));
         let mut ended = expired - self.expired;
         self.expired = expired;
-        for item in after.items() {
+        for (before, after) in changes {
+            let Some(item) = after else { continue };
             let (key, action) = (item.key.clone(), item.action);
-            match before.items().iter().find(|known| known.key == item.key) {
+            match before {
                 None => self.note(now, ClusterFact::ItemAdded { key, action }),
                 Some(known) if known != item => {
                     self.note(now, ClusterFact::ItemUpdated { key, action });
@@ -157,10 +156,8 @@ impl EventLog {
                 Some(_) => {}
             }
         }
-        for item in before.items() {
-            if after.items().iter().any(|left| left.key == item.key) {
-                continue;
-            }
+        for (before, after) in changes {
+            let (Some(item), None) = (before, after) else { continue };
             let key = item.key.clone();
             let has_ended = ended > 0 && item.end() <= ends_by;
             ended -= u64::from(has_ended);

@@ -12,7 +12,6 @@ mod machines;
 mod options;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use driver::{Deed, InProcessDriver};
@@ -30,7 +29,7 @@ use crate::clock::Timestamp;
 use crate::config::{RestartStrategy, TaskManagerSpec};
 use crate::control::blocklist::cause::Cause;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
-use crate::control::blocklist::snapshot::BlocklistSnapshot;
+use crate::control::blocklist::item::{BlocklistedItem, ItemKey};
 use crate::control::driver::{DriverEvent, ResourceManagerDriver};
 use crate::control::execution::TaskReport;
 use crate::control::identity::{AllocationId, NodeId, ResourceId, TaskManagerLocation};
@@ -97,7 +96,7 @@ pub(super) struct Cluster {
     max_timeout: Duration,
     log: EventLog,
     tally: Tally,
-    seen: Arc<BlocklistSnapshot>,
+    seen: BTreeMap<ItemKey, BlocklistedItem>,
 }
 
 impl Cluster {
@@ -116,7 +115,9 @@ impl Cluster {
                 "the job needs {needed} slots, the largest parallelism in it, but 'taskmanager.list' has {most}"
             )));
         }
-        let resource_manager = machines::resource_manager(now, options);
+        let mut resource_manager = machines::resource_manager(now, options);
+        // Nothing yet; what is touched from here on is written down.
+        resource_manager.blocklist_mut().take_touched();
         let mut driver = InProcessDriver::new(&options.task_managers, &options.on_request);
         driver.initialize(resource_manager.blocklist());
         let mut cluster = Self {
@@ -135,7 +136,7 @@ impl Cluster {
             max_timeout: options.blocklist.max_timeout,
             log: EventLog::default(),
             tally: Tally::default(),
-            seen: Arc::default(),
+            seen: BTreeMap::new(),
         };
         cluster.do_deeds();
         cluster.write(ResourceManagerInput::JobMasterRegistered(JOB, JOB_MASTER));
@@ -442,12 +443,21 @@ impl Cluster {
 
     /// Writes down what has changed in the blocklist.
     fn note_blocklist(&mut self, now: Moment) {
-        let snapshot = self.resource_manager.blocklist_mut().snapshot();
-        if snapshot.generation != self.seen.generation {
-            let expired = self.resource_manager.blocklist().counters().expired;
-            self.log.note_items(now, &self.seen, &snapshot, expired);
-            self.seen = snapshot;
+        let touched = self.resource_manager.blocklist_mut().take_touched();
+        if touched.is_empty() {
+            return;
         }
+        let blocklist = self.resource_manager.blocklist();
+        let mut changes = Vec::with_capacity(touched.len());
+        for key in touched {
+            let after = blocklist.item(&key).cloned();
+            let before = match &after {
+                Some(item) => self.seen.insert(key, item.clone()),
+                None => self.seen.remove(&key),
+            };
+            changes.push((before, after));
+        }
+        self.log.note_items(now, &changes, blocklist.counters().expired);
     }
 }
 

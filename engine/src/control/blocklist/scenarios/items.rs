@@ -195,6 +195,19 @@ fn t17_an_unknown_task_manager_is_not_blocklisted() {
 }
 
 #[test]
+fn what_is_touched_is_told_once_and_from_the_first_question_on() {
+    let mut tracker = tracker();
+    tracker.add_new_blocklisted_items(at(0), [item(node("early"), M, 10)]);
+    assert!(tracker.take_touched().is_empty());
+    tracker.add_new_blocklisted_items(at(0), [item(node("a"), M, 10), item(node("b"), M, 20)]);
+    assert_eq!(tracker.take_touched(), BTreeSet::from([node("a"), node("b")]));
+    assert!(tracker.take_touched().is_empty());
+    tracker.remove_timed_out(at(10));
+    tracker.remove_items(at(11), [&node("b")]);
+    assert_eq!(tracker.take_touched(), BTreeSet::from([node("early"), node("a"), node("b")]));
+}
+
+#[test]
 fn the_second_start_is_an_error_and_a_closed_tracker_holds_nothing() {
     let mut tracker = tracker();
     assert_eq!(tracker.start(at(0)), Err(AlreadyStarted));
