@@ -142,7 +142,7 @@ impl Worker {
                 ladder.was_busy();
                 continue;
             }
-            match ladder.next() {
+            match ladder.next(Clock::nanos()) {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => std::thread::yield_now(),
                 Rest::Park => {
