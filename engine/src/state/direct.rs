@@ -87,6 +87,7 @@ impl DirectFile {
                 Ok(n) => portion = &portion[n..],
                 // Some file systems take the flag and refuse the writes.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
             if !portion.is_empty() {

@@ -310,8 +310,8 @@ fn allocate(_file: &File, _offset: u64, _bytes: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Else a page that is made present brings its neighbours along, zeroed, which are cut off again: a third of a checkpoint's
-/// time (bench `checkpoint`).
+/// Else a page that is made present brings its neighbours along, zeroed, which are cut off again: half a millisecond of a
+/// checkpoint of some MB (bench `checkpoint`).
 #[cfg(target_os = "linux")]
 fn read_nothing_ahead(map: &MmapMut) {
     // A kernel that knows no such advice is only slower.
