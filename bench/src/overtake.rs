@@ -2,7 +2,8 @@
 //!
 //! One lane between two threads. The producer fills it and then sends an event that carries the moment; the consumer
 //! reads what it meets, 8 bytes a record into sums of a million keys, which takes it longer than writing takes the
-//! producer, as in a job. Each thread has a CPU of its own, if there are two. An event that overtakes names the buffers it has overtaken; a reference to each is taken, as a snapshot does.
+//! producer, as in a job. Each thread has a CPU of its own, if there are two. An event that overtakes names the buffers it has
+//! overtaken; a reference to each is taken, as a snapshot does.
 
 use std::hint::black_box;
 use std::thread;

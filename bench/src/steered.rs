@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::Config;
-use tidegate::Job;
+use tidegate::{Config, Job};
 
 use crate::args::{Args, Command, opt};
 use crate::clocked::Span;
 use crate::failure::Failure;
 use crate::json::Line;
 use crate::quantile::Quantiles;
-use crate::throughput::{RUNS, WORKERS};
+use crate::throughput::WORKERS;
 use crate::w2;
 
 /// The command.
@@ -26,8 +25,8 @@ pub const COMMAND: Command = Command {
     options: &[
         opt("events", "N", "100,000,000 if not given"),
         opt("calls", "N", "so many calls a second; 200 if not given"),
+        opt("rounds", "N", "so many pairs of runs after one to warm up; 5 if not given"),
         WORKERS,
-        RUNS,
     ],
 };
 
@@ -41,17 +40,17 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
     if !(1..=100_000).contains(&calls) {
         return Err(Failure::Usage("--calls: from 1 to 100000".to_owned()));
     }
-    let runs = args.number("runs", 5)?;
+    let rounds = args.number("rounds", 5)?;
     args.default("checkpoint.interval", "never");
     let mut with = args.config.clone();
     with.blocklist.enabled = true;
     with.rest.address = Some("127.0.0.1:0".to_owned());
     let (mut shares, mut times) = (Vec::new(), Vec::new());
-    for run in 0..=runs {
+    for round in 0..=rounds {
         let alone = w2_seconds(args.config.clone(), events, None)?.0;
         let pause = Duration::from_secs(1) / u32::try_from(calls).expect("at most 100,000");
         let (steered, called) = w2_seconds(with.clone(), events, Some(pause))?;
-        if run > 0 {
+        if round > 0 {
             shares.push(alone / steered);
             times.extend(called);
         }
