@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::blocklist::added::AddResult;
 use super::blocklist::cause::Cause;
 use super::blocklist::context::BlocklistContext;
 use super::blocklist::item::{BlocklistAction, BlocklistedItem, ItemKey, NewItem, Origin};
@@ -13,7 +14,6 @@ use super::blocklist::listeners::{BlocklistMessage, BlocklistOutbox};
 use super::blocklist::resource_manager::{
     ResourceManagerBlocklistActions, ResourceManagerBlocklistHandler,
 };
-use super::blocklist::tracker::AddResult;
 use super::driver::{DriverCommand, DriverEvent};
 use super::heartbeat::{HeartbeatConfig, HeartbeatOutput, Heartbeats};
 use super::identity::{AllocationId, JobId, LeaderId, NodeId, ResourceId, TaskManagerLocation};

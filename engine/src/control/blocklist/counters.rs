@@ -23,7 +23,7 @@ pub struct BlocklistCounters {
 
 impl BlocklistCounters {
     /// Counts the outcome of an addition.
-    pub(crate) fn count(&mut self, result: &super::tracker::AddResult) {
+    pub(crate) fn count(&mut self, result: &super::added::AddResult) {
         for item in &result.added {
             *self.added.entry(item.origin.name()).or_default() += 1;
         }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::added::AddResult;
 use super::caps::{CapExceeded, Caps};
 use super::checker::BlocklistedTaskManagerChecker;
 use super::context::BlocklistContext;
@@ -15,7 +16,7 @@ use super::listeners::{BlocklistListeners, BlocklistMessage, BlocklistOutbox};
 use super::runner::StrategyRunner;
 use super::snapshot::BlocklistSnapshot;
 use super::strategy::{ClusterView, FailureEvent, ProgressEvent, RemovalReason};
-use super::tracker::{AddResult, AlreadyStarted, BlocklistTracker};
+use super::tracker::{AlreadyStarted, BlocklistTracker};
 use crate::clock::Timestamp;
 use crate::control::identity::{LeaderId, NodeId, ResourceId, TaskManagerLocation};
 use crate::control::moment::Moment;

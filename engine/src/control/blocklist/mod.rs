@@ -3,6 +3,7 @@
 //! Each job master and the resource manager hold a copy; copies are joins, so they agree whatever happens to the
 //! messages between them. Start reading at `item.rs`, then `tracker.rs`, then the two handlers.
 
+pub mod added;
 pub mod caps;
 pub mod cause;
 pub mod checker;

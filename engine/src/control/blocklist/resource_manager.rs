@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::added::AddResult;
 use super::caps::Caps;
 use super::checker::BlocklistedTaskManagerChecker;
 use super::context::BlocklistContext;
@@ -13,7 +14,7 @@ use super::counters::BlocklistCounters;
 use super::item::{BlocklistedItem, ItemKey, NewItem};
 use super::listeners::{BlocklistListeners, BlocklistMessage, BlocklistNotice, BlocklistOutbox};
 use super::snapshot::BlocklistSnapshot;
-use super::tracker::{AddResult, AlreadyStarted, BlocklistTracker};
+use super::tracker::{AlreadyStarted, BlocklistTracker};
 use crate::clock::Timestamp;
 use crate::control::driver::BlocklistedNodeRetriever;
 use crate::control::identity::{JobId, LeaderId, NodeId, ResourceId, TaskManagerLocation};

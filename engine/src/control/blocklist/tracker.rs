@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::added::AddResult;
 use super::checker::BlocklistedTaskManagerChecker;
 use super::entry::{Entry, Tombstone};
 use super::item::{BlocklistedItem, ItemKey, NewItem, Version};
@@ -31,32 +32,6 @@ pub struct TrackerConfig {
     pub check_interval: Duration,
     /// Tells the versions made here from those made elsewhere.
     pub origin_id: u64,
-}
-
-/// What adding changed. Each key appears once, with its final value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AddResult {
-    /// Items of keys that had none.
-    pub added: Vec<BlocklistedItem>,
-    /// Items that differ from what was held.
-    pub updated: Vec<BlocklistedItem>,
-    /// Those of `updated` whose action became stronger.
-    pub strengthened: Vec<BlocklistedItem>,
-    /// Keys of which others must be told. More than the above: an item that is not seen behind a longer one is
-    /// seen again if that is removed.
-    pub changed: BTreeSet<ItemKey>,
-}
-
-impl AddResult {
-    /// Newly added or updated items: what the FLIP's method returns.
-    pub fn all(&self) -> impl Iterator<Item = &BlocklistedItem> {
-        self.added.iter().chain(&self.updated)
-    }
-
-    /// Whether nothing changed.
-    pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.updated.is_empty()
-    }
 }
 
 /// A tracker was started twice.
