@@ -3,8 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,16 +82,16 @@ fn w2_seconds(
     let job = Job::with_config(COMMAND.name, config);
     let folded = w2::write_down(&job, events, w2::KEYS, &span);
     let handle = job.spawn()?;
-    let is_over = Arc::new(AtomicBool::new(false));
+    // Closed when the job is over.
+    let (running, over) = mpsc::channel();
     let client = match (pause, handle.rest_address()) {
         (Some(pause), Some(address)) => {
-            let is_over = is_over.clone();
-            Some(thread::spawn(move || call_until(address, pause, &is_over)))
+            Some(thread::spawn(move || call_until(address, pause, &over)))
         }
         _ => None,
     };
     let joined = handle.join();
-    is_over.store(true, Ordering::Relaxed);
+    drop(running);
     let called = match client.map(thread::JoinHandle::join) {
         Some(Ok(called)) => called,
         Some(Err(_)) => return Err(Failure::Other("the client panicked".to_owned())),
@@ -108,15 +107,15 @@ fn w2_seconds(
 fn call_until(
     address: SocketAddr,
     pause: Duration,
-    is_over: &AtomicBool,
+    over: &Receiver<()>,
 ) -> std::io::Result<Vec<Duration>> {
     let mut stream = BufReader::new(TcpStream::connect(address)?);
     stream.get_ref().set_nodelay(true)?;
     let (begun, mut times) = (Instant::now(), Vec::new());
     for number in 0.. {
         let due = begun + pause * number;
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        if is_over.load(Ordering::Relaxed) {
+        let wait = due.saturating_duration_since(Instant::now());
+        if over.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             break;
         }
         let id = format!("absent-{}", number / 3);
@@ -143,8 +142,8 @@ fn call_until(
             Ok(status) => return Err(std::io::Error::other(format!("{line}: status {status}"))),
             Err(error) => {
                 // The server ends with the job, which is told a little later.
-                thread::sleep(Duration::from_millis(500));
-                return if is_over.load(Ordering::Relaxed) { Ok(times) } else { Err(error) };
+                let told = over.recv_timeout(Duration::from_secs(10));
+                return if told == Err(RecvTimeoutError::Timeout) { Err(error) } else { Ok(times) };
             }
         }
     }

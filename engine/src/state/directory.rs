@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -26,14 +26,12 @@ pub struct DirectoryStore {
     root: PathBuf,
     /// Open, and with it locked, from `lock` until the store is dropped.
     held: Mutex<Option<File>>,
-    /// Folders were made in the root whose names are not durable yet.
-    folders: Arc<Folders>,
 }
 
 impl DirectoryStore {
     /// The store in `root`, which is made with the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), held: Mutex::new(None), folders: Arc::default() }
+        Self { root: root.into(), held: Mutex::new(None) }
     }
 
     fn path(&self, name: &ObjectName) -> PathBuf {
@@ -82,12 +80,18 @@ impl DirectoryStore {
         }
     }
 
-    /// Opens a folder, made if need be. Its name is durable with the first file in it.
+    /// Opens a folder, made if need be. Its name is durable with the first file in it, when the file system's journal has written
+    /// it already: syncing it here would hold up the beginning of a checkpoint.
     fn made_folder(&self, folder: &str) -> Result<File> {
         self.make_root()?;
         let path = self.root.join(folder);
         if is_part(folder) {
-            self.folders.make(&path)?;
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io(&path, "can't be made", e));
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         let gone = || Error::io(&path, "can't be opened", Errno::NOENT.into());
         self.folder(folder)?.ok_or_else(gone)
@@ -189,7 +193,7 @@ impl SnapshotStore for DirectoryStore {
         let fd = rustix::fs::openat(&folder, name.file(), flags, FILE_MODE)
             .map_err(|e| Error::io(&path, "can't be made", e.into()))?;
         let file = DirectFile::new(fd.into());
-        let root = (!name.folder().is_empty()).then(|| (self.root.clone(), self.folders.clone()));
+        let root = (!name.folder().is_empty()).then(|| self.root.clone());
         Ok(Box::new(DirectoryWriter { file, folder, path, root }))
     }
 
@@ -210,7 +214,6 @@ impl SnapshotStore for DirectoryStore {
         folder
             .sync_all()
             .map_err(|e| in_place(Error::io(self.path(name), "can't be made durable", e)))?;
-        // Another process may have made the folder.
         if name.folder().is_empty() { Ok(()) } else { sync_folder(&self.root).map_err(in_place) }
     }
 
@@ -270,7 +273,7 @@ struct DirectoryWriter {
     folder: File,
     path: PathBuf,
     /// Where the folder lies, unless that is the root.
-    root: Option<(PathBuf, Arc<Folders>)>,
+    root: Option<PathBuf>,
 }
 
 impl ObjectWriter for DirectoryWriter {
@@ -283,39 +286,7 @@ impl ObjectWriter for DirectoryWriter {
         file.close()
             .and_then(|()| folder.sync_all())
             .map_err(|e| Error::io(&path, "can't be made durable", e))?;
-        root.map_or(Ok(()), |(root, folders)| folders.sync(&root))
-    }
-}
-
-/// The folders in a root. One that was just made is synced after the first file in it, which is when its name is needed and
-/// when the file system's journal has written it already: doing so at once would hold up the beginning of a checkpoint.
-#[derive(Debug, Default)]
-struct Folders {
-    is_any_unsynced: Mutex<bool>,
-}
-
-impl Folders {
-    fn make(&self, path: &Path) -> Result<()> {
-        let mut is_any_unsynced = self.lock();
-        match fs::DirBuilder::new().mode(0o700).create(path) {
-            Ok(()) => *is_any_unsynced = true,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(Error::io(path, "can't be made", e)),
-        }
-        Ok(())
-    }
-
-    fn sync(&self, root: &Path) -> Result<()> {
-        let mut is_any_unsynced = self.lock();
-        if *is_any_unsynced {
-            sync_folder(root)?;
-            *is_any_unsynced = false;
-        }
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_any_unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+        root.map_or(Ok(()), |root| sync_folder(&root))
     }
 }
 

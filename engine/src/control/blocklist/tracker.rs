@@ -277,7 +277,8 @@ impl BlocklistTracker {
     /// Stops the tracker for good. What it held is gone; later calls change nothing.
     pub fn close(&mut self) {
         self.life = Life::Closed;
-        self.held.clear();
+        let held = std::mem::take(&mut self.held);
+        held.keys().for_each(|key| self.touch(key));
         self.deadlines.clear();
         self.blocked.clear();
         self.live_nodes = 0;
