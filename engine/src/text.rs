@@ -1,10 +1,13 @@
 //! Words of text: [`words`], the tokeniser of word counts.
 //!
 //! Splitting by a closure costs a branch a byte, which nobody predicts, and lower-casing an allocation a word. Here
-//! eight bytes at a time are lower-cased and turned into bits, one a letter; what is left per word is to find the next
+//! 64 bytes at a time are lower-cased and turned into bits, one a letter; what is left per word is to find the next
 //! two edges in a mask. Bench: `words`.
 
-use crate::record::words16;
+#![expect(unsafe_code, reason = "lower-cased letters are known to be text")]
+
+use crate::record::bits::bits;
+use crate::record::load::bytes64;
 
 /// Shows each maximal run of ASCII letters in `line`, lower-cased, to `word`.
 ///
@@ -19,87 +22,97 @@ use crate::record::words16;
 #[inline]
 pub fn words(line: &str, mut word: impl FnMut(&str)) {
     let mut rest = line.as_bytes();
-    while rest.len() > BUFFER_BYTES {
-        // A piece ends where a word does; a piece that is one word goes the slow way.
-        let in_buffer = &rest[..=BUFFER_BYTES];
-        match in_buffer.iter().rposition(|byte| !byte.is_ascii_alphabetic()) {
-            Some(end) => {
-                piece(&rest[..end], &mut word);
-                rest = &rest[end + 1..];
-            }
-            None => rest = long(rest, &mut word),
+    let mut short = Lowered { bytes: [[0; 64]; BLOCKS], letters: [0; BLOCKS + 1] };
+    // `word` is called at one place, so that the compiler puts it there.
+    loop {
+        let (text, behind) = cut(rest);
+        let long;
+        let (bytes, letters) = if text.len() <= BLOCKS * 64 {
+            lower(text, &mut short.bytes, &mut short.letters);
+            (short.bytes.as_flattened(), &short.letters[..=text.len() / 64])
+        } else {
+            long = long_word(text);
+            (&long.0[..], &long.1[..])
+        };
+        each_run(bytes, letters, &mut word);
+        if behind.is_empty() {
+            return;
         }
-    }
-    piece(rest, &mut word);
-}
-
-/// So many bytes are lower-cased at a time, on the stack.
-const BUFFER_BYTES: usize = 256;
-
-/// Shows the words of at most `BUFFER_BYTES` bytes.
-#[inline]
-fn piece(text: &[u8], word: &mut impl FnMut(&str)) {
-    let mut lower = [[0; 8]; BUFFER_BYTES / 8];
-    let mut masks = [0u64; BUFFER_BYTES / 64];
-    let (eights, rest) = text.as_chunks::<8>();
-    for (index, eight) in eights.iter().enumerate() {
-        let (bytes, bits) = lower_letters(u64::from_le_bytes(*eight));
-        lower[index] = bytes.to_le_bytes();
-        masks[index / 8] |= bits << (8 * (index % 8));
-    }
-    if !rest.is_empty() {
-        let (bytes, bits) = lower_letters(words16(rest).0);
-        lower[eights.len()] = bytes.to_le_bytes();
-        masks[eights.len() / 8] |= bits << (8 * (eights.len() % 8));
-    }
-    let lower = &lower.as_flattened()[..text.len()];
-    let lower = std::str::from_utf8(lower).expect("letters and zeros are ASCII");
-    let mut start = None;
-    let mut last_bit = 0;
-    for (index, mask) in masks[..text.len().div_ceil(64)].iter().enumerate() {
-        let mut edges = mask ^ (mask << 1 | last_bit);
-        last_bit = mask >> 63;
-        while edges != 0 {
-            let edge = index * 64 + edges.trailing_zeros() as usize;
-            edges &= edges - 1;
-            start = match start {
-                None => Some(edge),
-                Some(start) => {
-                    word(&lower[start..edge]);
-                    None
-                }
-            };
-        }
-    }
-    if let Some(start) = start {
-        word(&lower[start..]);
+        rest = behind;
     }
 }
 
-/// Eight bytes with letters lower-cased and all else zero, and a bit for each letter.
+/// So many blocks of 64 bytes are lower-cased at a time, on the stack.
+const BLOCKS: usize = 4;
+
+/// Text of which the letters are lower-cased and all else is zero, and a bit for each letter. There is one word of bits
+/// more than there are bytes for, so that a word at the very end ends at a bit like all others.
+struct Lowered {
+    bytes: [[u8; 64]; BLOCKS],
+    letters: [u64; BLOCKS + 1],
+}
+
+/// Cuts off what fits on the stack and ends where a word does, or a first word that does not fit.
 #[inline(always)]
-fn lower_letters(bytes: u64) -> (u64, u64) {
-    const TOP: u64 = 0x8080_8080_8080_8080;
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    let lower = bytes | (EACH * 0x20);
-    // Without their top bits the sums of bytes stay in their bytes.
-    let low = lower & !TOP;
-    let from_a = low + EACH * (0x80 - b'a' as u64);
-    let behind_z = low + EACH * (0x80 - b'z' as u64 - 1);
-    let letters = from_a & !behind_z & !bytes & TOP;
-    let whole = letters | (letters - (letters >> 7));
-    // Moves the bit of byte `i` to bit `56 + i`; no two meet on the way.
-    let bits = (letters >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-    (lower & whole, bits)
+fn cut(text: &[u8]) -> (&[u8], &[u8]) {
+    if text.len() <= BLOCKS * 64 { (text, &[]) } else { cut_long(text) }
 }
 
-/// Shows a first word that is longer than the buffer, and returns what follows it.
 #[cold]
-fn long<'a>(text: &'a [u8], word: &mut impl FnMut(&str)) -> &'a [u8] {
-    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
-    let letters = std::str::from_utf8(&text[..end]).expect("letters are ASCII");
-    word(&letters.to_ascii_lowercase());
-    &text[end..]
+fn cut_long(text: &[u8]) -> (&[u8], &[u8]) {
+    let is_no_letter = |byte: &u8| !byte.is_ascii_alphabetic();
+    match text[..=BLOCKS * 64].iter().rposition(is_no_letter) {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => text.split_at(text.iter().position(is_no_letter).unwrap_or(text.len())),
+    }
+}
+
+#[inline(always)]
+fn lower(text: &[u8], bytes: &mut [[u8; 64]], letters: &mut [u64]) {
+    // The last block is a short one, or empty.
+    for index in 0..=text.len() / 64 {
+        let block = bytes64(&text[index * 64..]);
+        let lower: [u8; 64] = block.map(|byte| byte | 0x20);
+        let is_letter = lower.map(|byte| byte.wrapping_sub(b'a') < 26);
+        letters[index] = bits(is_letter);
+        if let Some(to) = bytes.get_mut(index) {
+            *to = std::array::from_fn(|i| if is_letter[i] { lower[i] } else { 0 });
+        }
+    }
+}
+
+/// A word that does not fit on the stack.
+#[cold]
+fn long_word(text: &[u8]) -> (Vec<u8>, Vec<u64>) {
+    let mut letters = vec![u64::MAX; text.len() / 64 + 1];
+    letters[text.len() / 64] = (1 << (text.len() % 64)) - 1;
+    (text.to_ascii_lowercase(), letters)
+}
+
+/// Shows each run of letters.
+#[inline(always)]
+fn each_run(bytes: &[u8], letters: &[u64], word: &mut impl FnMut(&str)) {
+    let (mut start, mut last_bit) = (0, 0);
+    for (index, &letters) in letters.iter().enumerate() {
+        let before = letters << 1 | last_bit;
+        let (mut starts, mut ends) = (letters & !before, before & !letters);
+        let mut next_start = || {
+            let start = index * 64 + starts.trailing_zeros() as usize;
+            starts &= starts.wrapping_sub(1);
+            start
+        };
+        if last_bit == 0 {
+            start = next_start();
+        }
+        while ends != 0 {
+            let end = index * 64 + ends.trailing_zeros() as usize;
+            ends &= ends - 1;
+            // SAFETY: where there are bits there are letters, which are ASCII.
+            word(unsafe { std::str::from_utf8_unchecked(&bytes[start..end]) });
+            start = next_start();
+        }
+        last_bit = letters >> 63;
+    }
 }
 
 #[cfg(test)]

@@ -84,12 +84,19 @@ impl Text {
         let (low, high) = words16(bytes);
         let mut hash = fold(low ^ MIX, high ^ MIX_FIELD ^ bytes.len() as u64);
         if bytes.len() > 16 {
-            for part in bytes[16..].chunks(16) {
-                let (low, high) = words16(part);
-                hash = fold(hash ^ low, high ^ MIX);
-            }
+            hash = Self::hash_rest(hash, &bytes[16..]);
         }
         fold(hash, MIX)
+    }
+
+    /// Apart, so that what most strings need stays small enough to be put where it is used.
+    #[inline(never)]
+    fn hash_rest(mut hash: u64, rest: &[u8]) -> u64 {
+        for part in rest.chunks(16) {
+            let (low, high) = words16(part);
+            hash = fold(hash ^ low, high ^ MIX);
+        }
+        hash
     }
 
     #[inline(always)]

@@ -5,6 +5,7 @@
 //! the only files here that touch raw memory.
 
 pub(crate) mod batch;
+pub(crate) mod bits;
 pub mod codec;
 mod data;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod plain;
 #[cfg(feature = "serde")]
 mod serde;
 
+pub(crate) use bits::positions;
 pub use data::{AsData, Data};
 pub use feed::{Feed, Output};
 pub use key::{Key, KeyCodec, Text};

@@ -11,7 +11,9 @@
 
 use std::io;
 
-use memchr::{memchr, memchr_iter, memchr2_iter};
+use memchr::{memchr, memchr2_iter};
+
+use crate::record::positions;
 
 /// What is read once; small enough to stay in L2.
 pub(super) const READ_BYTES: usize = 128 << 10;
@@ -253,7 +255,7 @@ impl<I: Input> Lines<I> {
         match self.quotes {
             None => {
                 let mut begin = self.start;
-                for at in memchr_iter(b'\n', &self.buffer[self.searched..self.filled]) {
+                for at in positions(b'\n', &self.buffer[self.searched..self.filled]) {
                     let end = self.searched + at + 1;
                     if end - begin > self.line_bytes_max && !self.ends.is_empty() {
                         break;

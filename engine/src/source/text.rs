@@ -12,8 +12,8 @@ use super::lines::{Line, show};
 use super::{Poll, Reader, ReaderContext, Source, Split};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::Output;
 use crate::record::fields::{Fields, put_u64};
+use crate::record::{Output, positions};
 
 /// The lines of the files that match the glob `pattern`: `text_files("input/*.txt")`.
 ///
@@ -135,7 +135,7 @@ impl Reader for TextReader {
         };
         let bytes = &self.source.text[part.clone()];
         self.ends.clear();
-        self.ends.extend(memchr_iter(b'\n', bytes).take(limit.min(BATCH_MAX)).map(|at| at + 1));
+        self.ends.extend(positions(b'\n', bytes).take(limit.min(BATCH_MAX)).map(|at| at + 1));
         if self.ends.len() < limit.min(BATCH_MAX) {
             let seen = self.ends.last().copied().unwrap_or(0);
             if seen < bytes.len() {

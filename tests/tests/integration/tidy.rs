@@ -32,6 +32,7 @@ const UNSAFE_FILES: &[&str] = &[
     "netstack/src/segment.rs",
     "netstack/benches/ring.rs",
     "netstack/tests/steady_state.rs",
+    "engine/src/record/bits.rs",
     "engine/src/record/codec.rs",
     "engine/src/record/load.rs",
     "engine/src/state/arena.rs",
@@ -39,6 +40,7 @@ const UNSAFE_FILES: &[&str] = &[
     "engine/src/state/places.rs",
     "engine/src/state/segment.rs",
     "engine/src/state/spill.rs",
+    "engine/src/text.rs",
     "tests/tests/allocations/counting.rs",
 ];
 
