@@ -83,8 +83,9 @@ pub(crate) fn restore_table<K: Key, V: Value>(
     let range = build.key_range();
     for part in build.restored_parts(operator) {
         if part.kind == PartKind::Keyed && part.name == state {
-            part.each_block(range, &mut |block| table.restore(block, range).map(drop))
-                .map_err(|error| error.in_operator(operator))?;
+            let mut restore =
+                |block: &[u8], behind| table.restore_first(block, range, behind).map(drop);
+            part.each_block(range, &mut restore).map_err(|error| error.in_operator(operator))?;
         }
     }
     Ok(())

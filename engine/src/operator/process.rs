@@ -252,8 +252,8 @@ fn restore<K: Key>(states: &mut KeyedStates<K>, operator: &str, build: &Build) -
             Error::new(ErrorKind::Checkpoint, message).in_field(&part.name)
         })?;
         // A state that has no entries has a type too.
-        states.restore(&info, &[], range)?;
-        part.each_block(range, &mut |block| states.restore(&info, block, range))?;
+        states.restore(&info, &[], range, 0)?;
+        part.each_block(range, &mut |block, behind| states.restore(&info, block, range, behind))?;
     }
     Ok(())
 }

@@ -390,12 +390,14 @@ fn part_kind(kind: StateKind) -> PartKind {
 fn restored_part(part: &StatePart, reader: &Arc<SnapshotReader>) -> Result<RestoredPart> {
     let data = match (&part.data, part.kind) {
         (StateData::Inline(bytes), _) => RestoredData::Inline(bytes.clone()),
-        (StateData::Blocks(_), StateKind::Keyed { .. } | StateKind::Timers { .. }) => {
-            RestoredData::Blocks(Arc::new(Blocks {
-                reader: reader.clone(),
-                data: part.data.clone(),
-            }))
-        }
+        (
+            StateData::Blocks(_),
+            StateKind::Keyed { first, last } | StateKind::Timers { first, last },
+        ) => RestoredData::Blocks(Arc::new(Blocks {
+            reader: reader.clone(),
+            groups: KeyGroupRange { first: first.0, end: last.0.saturating_add(1) },
+            data: part.data.clone(),
+        })),
         (
             StateData::Blocks(_),
             StateKind::List
@@ -412,6 +414,7 @@ fn restored_part(part: &StatePart, reader: &Arc<SnapshotReader>) -> Result<Resto
 #[derive(Debug)]
 struct Blocks {
     reader: Arc<SnapshotReader>,
+    groups: KeyGroupRange,
     data: StateData,
 }
 
@@ -426,5 +429,15 @@ impl ReadBlocks for Blocks {
             }
         }
         Ok(())
+    }
+
+    fn bytes(&self, range: KeyGroupRange) -> u64 {
+        let StateData::Blocks(runs) = &self.data else { return 0 };
+        // Memory will be taken for them: a run may claim any length, but the files were seen to have theirs.
+        let claimed = runs.iter().fold(0u64, |sum, run| sum.saturating_add(run.length));
+        let bytes = claimed.min(self.reader.meta().files.iter().map(|file| file.bytes).sum());
+        let KeyGroupRange { first, end } = self.groups;
+        let shared = range.end.min(end).saturating_sub(range.first.max(first));
+        bytes / u64::from(end.saturating_sub(first).max(1)) * u64::from(shared)
     }
 }

@@ -58,8 +58,8 @@ pub type StateOut<'o> = dyn FnMut(usize, KeyGroupRange, &[u8]) -> Result<()> + '
 pub(super) trait StateTable: Any + Send {
     /// What its snapshot consists of.
     fn snapshot(&mut self) -> Box<dyn WriteBlocks>;
-    /// Puts back the entries of a block whose key group is in `range`.
-    fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()>;
+    /// Puts back the entries of a block whose key group is in `range`, and makes room for those of `behind` bytes more.
+    fn restore(&mut self, block: &[u8], range: KeyGroupRange, behind: u64) -> Result<()>;
     fn copied_chunks(&self) -> u64;
     fn bytes(&self) -> usize;
 }
@@ -167,11 +167,18 @@ impl<K: Key> KeyedStates<K> {
         KeyedSnapshot { infos: self.infos.clone(), parts }
     }
 
-    /// Puts back a block of the state that `info` names, as far as its key groups are in `range`.
+    /// Puts back a block of the state that `info` names, as far as its key groups are in `range`, and makes room for what the
+    /// `behind` bytes of its further blocks may hold.
     ///
     /// # Errors
     /// [`ErrorKind::Checkpoint`], naming the state, if it is not declared, has another type, or the block is broken.
-    pub fn restore(&mut self, info: &StateInfo, block: &[u8], range: KeyGroupRange) -> Result<()> {
+    pub fn restore(
+        &mut self,
+        info: &StateInfo,
+        block: &[u8],
+        range: KeyGroupRange,
+        behind: u64,
+    ) -> Result<()> {
         let fail = |why: String| {
             Error::new(ErrorKind::Checkpoint, format!("state '{}' {why}", info.name))
                 .in_field(&info.name)
@@ -188,7 +195,7 @@ impl<K: Key> KeyedStates<K> {
             )));
         }
         self.tables[index]
-            .restore(block, range)
+            .restore(block, range, behind)
             .map_err(|error| fail(format!("can't be restored: {error}")).caused_by(error))
     }
 

@@ -36,7 +36,7 @@ fn restore<K: crate::record::Key>(
     blocks: &Blocks,
     range: KeyGroupRange,
 ) -> Result<()> {
-    blocks.iter().try_for_each(|(info, _, bytes)| states.restore(info, bytes, range))
+    blocks.iter().try_for_each(|(info, _, bytes)| states.restore(info, bytes, range, 0))
 }
 
 /// An operator with one state of each kind that has a form of its own.

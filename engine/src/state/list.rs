@@ -59,7 +59,7 @@ impl<K: Key, V: Data> StateTable for ListTable<K, V> {
         Box::new(self.table.snapshot())
     }
 
-    fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()> {
+    fn restore(&mut self, block: &[u8], range: KeyGroupRange, behind: u64) -> Result<()> {
         let check = |mut bytes: &[u8]| {
             while !bytes.is_empty() {
                 let n = check_frame::<V>(bytes)?;
@@ -67,7 +67,9 @@ impl<K: Key, V: Data> StateTable for ListTable<K, V> {
             }
             Ok(())
         };
-        self.table.restore_with(block, range, Table::<K, Blob>::hash, check, |_, _, _| {}).map(drop)
+        self.table
+            .restore_with(block, range, behind, Table::<K, Blob>::hash, check, |_, _, _| {})
+            .map(drop)
     }
 
     fn copied_chunks(&self) -> u64 {

@@ -148,7 +148,7 @@ impl<K: Key, M: Key, V: Data> StateTable for MapTable<K, M, V> {
         Box::new(self.entries.snapshot())
     }
 
-    fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()> {
+    fn restore(&mut self, block: &[u8], range: KeyGroupRange, behind: u64) -> Result<()> {
         let nested = |(key, map_key): (K::Ref<'_>, M::Ref<'_>)| {
             nested_hash(hash::<K>(key), hash::<M>(map_key))
         };
@@ -165,7 +165,7 @@ impl<K: Key, M: Key, V: Data> StateTable for MapTable<K, M, V> {
             let counts = counts.entry(outer, key);
             *counts = (counts.0 + 1, counts.1 + 1);
         };
-        entries.restore_with(block, range, nested, check, list).map(drop)
+        entries.restore_with(block, range, behind, nested, check, list).map(drop)
     }
 
     fn copied_chunks(&self) -> u64 {

@@ -148,11 +148,14 @@ impl Snapshot {
 
 /// Reads a part's blocks back, in order.
 pub trait ReadBlocks: Send + Sync {
-    /// Shows each block that covers some of `range`, with the groups it covers.
+    /// Shows each block that covers some of `range`.
     ///
     /// # Errors
     /// The blocks can't be read, or what `each` returns.
     fn read(&self, range: KeyGroupRange, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+
+    /// About how many bytes the blocks that cover some of `range` have.
+    fn bytes(&self, range: KeyGroupRange) -> u64;
 }
 
 /// A restored part's content.
@@ -196,18 +199,24 @@ impl RestoredPart {
         }
     }
 
-    /// Shows the part's bytes or each of its blocks.
+    /// Shows the part's bytes or each of its blocks; with the first block also about how many bytes are behind it.
     ///
     /// # Errors
     /// The blocks can't be read, or what `each` returns.
     pub fn each_block(
         &self,
         range: KeyGroupRange,
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+        each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
     ) -> Result<()> {
         match &self.data {
-            RestoredData::Inline(bytes) => each(bytes),
-            RestoredData::Blocks(blocks) => blocks.read(range, each),
+            RestoredData::Inline(bytes) => each(bytes, 0),
+            RestoredData::Blocks(blocks) => {
+                let mut bytes = blocks.bytes(range);
+                blocks.read(range, &mut |block| {
+                    let behind = std::mem::take(&mut bytes).saturating_sub(block.len() as u64);
+                    each(block, behind)
+                })
+            }
         }
     }
 

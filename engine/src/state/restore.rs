@@ -1,6 +1,7 @@
 //! Putting the blocks of a snapshot back into a table: all of them, or those of the key groups of one subtask.
 
-use super::table::Table;
+use super::segment::Entry;
+use super::table::{Slot, Table};
 use super::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::codec::{BadFrame, check_frame, read_frame};
@@ -22,7 +23,21 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// [`ErrorKind::Checkpoint`] if the block is not whole frames of these types; entries before the bad one are in.
     pub fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<usize> {
-        self.restore_with(block, range, |key| Self::hash(key), |_| Ok(()), |_, _, _| {})
+        self.restore_first(block, range, 0)
+    }
+
+    /// The same for the first of some blocks, behind which are as many bytes as `behind` says: makes room for what they hold,
+    /// if it is like the first one, so that the table need not grow all the way.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub fn restore_first(
+        &mut self,
+        block: &[u8],
+        range: KeyGroupRange,
+        behind: u64,
+    ) -> Result<usize> {
+        self.restore_with(block, range, behind, |key| Self::hash(key), |_| Ok(()), |_, _, _| {})
     }
 
     /// The same with the caller's hash of keys and check of values; `seen` is shown what was put in, and whether
@@ -31,6 +46,7 @@ impl<K: Key, V: Value> Table<K, V> {
         &mut self,
         block: &[u8],
         range: KeyGroupRange,
+        behind: u64,
         hash: impl Fn(K::Ref<'_>) -> u64,
         check: impl Fn(<V::Wire as Data>::Ref<'_>) -> Result<(), BadFrame>,
         mut seen: impl FnMut(u64, K::Ref<'_>, bool),
@@ -65,7 +81,19 @@ impl<K: Key, V: Value> Table<K, V> {
                 seen(hash, key, self.len() > before);
             }
         }
+        self.reserve_for(behind, taken, block.len(), range);
         Ok(taken)
+    }
+
+    /// Makes room for the entries in `behind` bytes, if `taken` had `bytes`.
+    fn reserve_for(&mut self, behind: u64, taken: usize, bytes: usize, range: KeyGroupRange) {
+        if behind == 0 || taken == 0 {
+            return;
+        }
+        let like_these = u128::from(behind) * taken as u128 / bytes as u128;
+        // Should the others be much longer, not much more memory is taken than they have.
+        let bound = u128::from(behind) * 4 / size_of::<Entry<Slot<K>, V>>() as u128;
+        self.reserve(like_these.min(bound) as usize, range);
     }
 
     /// Sets a key's value.

@@ -58,9 +58,11 @@ impl<K: Key, V: Data> StateTable for SingleTable<K, V> {
         Box::new(self.table.snapshot())
     }
 
-    fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()> {
+    fn restore(&mut self, block: &[u8], range: KeyGroupRange, behind: u64) -> Result<()> {
         let check = |bytes: &[u8]| check_frame::<V>(bytes).map(drop);
-        self.table.restore_with(block, range, Table::<K, Blob>::hash, check, |_, _, _| {}).map(drop)
+        self.table
+            .restore_with(block, range, behind, Table::<K, Blob>::hash, check, |_, _, _| {})
+            .map(drop)
     }
 
     fn copied_chunks(&self) -> u64 {

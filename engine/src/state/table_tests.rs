@@ -178,6 +178,28 @@ fn a_table_that_has_grown_over_many_segments_keeps_every_key() {
     }
     assert_eq!(content(&reserved), content(&table));
     assert_eq!(reserved.bytes(), bytes, "nothing had to grow");
+    let mut ahead = Table::<u64, (u64, u64)>::new(options(), (0, 0));
+    let mut behind = blocks[1..].iter().map(|(_, block)| block.len() as u64).sum::<u64>();
+    let mut grown = Vec::new();
+    for (_, block) in &blocks {
+        ahead.restore_first(block, all(), std::mem::take(&mut behind)).expect("is whole");
+        grown.push(ahead.bytes());
+    }
+    assert_eq!(content(&ahead), content(&table));
+    assert_eq!(grown.first(), grown.last(), "nothing had to grow after the first block");
+}
+
+#[test]
+fn a_first_block_of_short_entries_does_not_make_room_for_more_than_the_others_can_hold() {
+    let mut table = Table::<String, (u64, u64)>::new(options(), (0, 0));
+    for key in (0..100).map(|n| n.to_string()) {
+        table.entry(Table::<String, (u64, u64)>::hash(&key), &key);
+    }
+    let blocks = blocks(table.snapshot());
+    let behind = 64 << 20;
+    let mut restored = Table::<String, (u64, u64)>::new(options(), (0, 0));
+    restored.restore_first(&blocks[0].1, all(), behind).expect("the block is whole");
+    assert!((behind as usize..10 * behind as usize).contains(&restored.bytes()));
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl<K: Key> StateTable for Timers<K> {
         Box::new(self.set.snapshot())
     }
 
-    fn restore(&mut self, block: &[u8], range: KeyGroupRange) -> Result<()> {
+    fn restore(&mut self, block: &[u8], range: KeyGroupRange, behind: u64) -> Result<()> {
         let order = &mut self.order;
         let hash_of = |(key, time): (K::Ref<'_>, i64)| timer_hash(hash::<K>(key), time);
         let add = |_, (key, time): (K::Ref<'_>, i64), is_new: bool| {
@@ -148,7 +148,7 @@ impl<K: Key> StateTable for Timers<K> {
                 order.push(turn(key, time));
             }
         };
-        self.set.restore_with(block, range, hash_of, |()| Ok(()), add).map(drop)
+        self.set.restore_with(block, range, behind, hash_of, |()| Ok(()), add).map(drop)
     }
 
     fn copied_chunks(&self) -> u64 {
