@@ -12,6 +12,7 @@ use super::block::{
     BLOCK_HEAD_BYTES, BLOCK_PAYLOAD_MAX, BlockHead, BlockOrigin, BlockRef, ZEROS, seal,
 };
 use super::manifest::FileMeta;
+use super::scratch::Scratch;
 use super::store::{ObjectReader, ObjectWriter};
 use super::sum::Sum;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +25,7 @@ pub struct BlockWriter {
     file: Arc<str>,
     path: PathBuf,
     /// Whole blocks that wait to be written, then, while a run is open, a hole for a header and the payload so far.
-    buffer: Vec<u8>,
+    buffer: Scratch,
     /// Of all finished blocks, written or not.
     sum: Sum,
     run: Option<Run>,
@@ -46,7 +47,7 @@ struct Run {
 impl BlockWriter {
     /// Writes `object`, which the manifest will call `file`; errors name `path`.
     pub fn new(object: Box<dyn ObjectWriter>, file: Arc<str>, path: PathBuf) -> Self {
-        let buffer = Vec::with_capacity(BUFFER_BYTES);
+        let buffer = Scratch::with_capacity(BUFFER_BYTES);
         let sum = Sum::default();
         Self { object, file, path, buffer, sum, run: None, is_broken: false, turn_ends: TURN_BYTES }
     }

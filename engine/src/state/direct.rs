@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use super::scratch::Scratch;
 use super::writeback::Writeback;
 
 /// A file written from front to end, in portions that begin and end at multiples of [`ALIGN`].
@@ -82,8 +83,8 @@ fn failed_before() -> io::Error {
 /// Bytes that gather for one write.
 #[derive(Debug, Default)]
 struct Portion {
-    /// `PORTION` bytes from `start` on. Reserved with the first byte and never moved.
-    memory: Vec<u8>,
+    /// `PORTION` bytes from `start` on. Taken with the first byte and never moved.
+    memory: Scratch,
     start: usize,
 }
 
@@ -91,7 +92,7 @@ impl Portion {
     /// Takes of `bytes` what there is room for, and returns the rest.
     fn fill<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         if self.memory.capacity() == 0 {
-            self.memory.reserve_exact(PORTION + ALIGN);
+            self.memory = Scratch::with_capacity(PORTION + ALIGN);
             self.start = self.memory.as_ptr().align_offset(ALIGN);
             self.memory.resize(self.start, 0);
         }

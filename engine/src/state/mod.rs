@@ -25,6 +25,7 @@ mod pool;
 mod reduce;
 mod restore;
 mod running;
+mod scratch;
 mod segment;
 mod single;
 mod snapshot;

@@ -13,6 +13,7 @@ use tidegate_netstack::segment::SPARE;
 use super::chunk::{Aside, Spare};
 use super::part::{TableMoment, WriteBlocks};
 use super::running::{Running, RunningGuard};
+use super::scratch::Scratch;
 use super::segment::{Entry, Segment, Segments};
 use super::table::{Slot, Table};
 use super::value::Value;
@@ -180,7 +181,7 @@ impl<K: Key, V: Value> fmt::Debug for TableSnapshot<K, V> {
 /// Collects entries to blocks.
 struct BlockWriter {
     /// Zeros behind `at`; grows to a block's most bytes, so that a small table costs no more than it has.
-    bytes: Vec<u8>,
+    bytes: Scratch,
     at: usize,
     range: KeyGroupRange,
     groups: KeyGroups,
@@ -193,7 +194,9 @@ const NO_GROUPS: KeyGroupRange = KeyGroupRange { first: u32::MAX, end: 0 };
 
 impl BlockWriter {
     fn new(groups: KeyGroups) -> Self {
-        Self { bytes: vec![0; FIRST_BYTES + SPARE], at: 0, range: NO_GROUPS, groups }
+        let mut bytes = Scratch::with_capacity(BLOCK_BYTES_MAX + SPARE);
+        bytes.resize(FIRST_BYTES + SPARE, 0);
+        Self { bytes, at: 0, range: NO_GROUPS, groups }
     }
 
     #[inline(always)]
