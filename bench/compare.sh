@@ -2,7 +2,7 @@
 # Compares Tidegate with other programs that do the same work, in interleaved rounds so that a machine's drift falls on all
 # alike, and writes the figures with CPU, flags and commit to bench/results/.
 #
-#   PEERS=DIR [TEXT=FILE] [ROUNDS=5] [WORKLOADS="w1 w2 w3"] [WORKERS="1 2"] bench/compare.sh
+#   PEERS=DIR [TEXT=FILE] [ROUNDS=5] [WORKLOADS="w1 w2 w2-few-keys w3"] [WORKERS="1 2"] bench/compare.sh
 #
 # DIR/rust holds the sources of the programs compared with: a Cargo package with the binaries peer-hand, peer-timely and
 # peer-renoir. TEXT is W3's text; without it W3 is left out. If DIR/front.sh is there, every command runs through it.
@@ -14,7 +14,7 @@ if [[ ! -d ${PEERS:-}/rust ]]; then
     echo "PEERS names no directory with the sources of the programs to compare with (PEERS/rust)" >&2
     exit 2
 fi
-rounds=${ROUNDS:-5} workloads=${WORKLOADS:-w1 w2 w3} all_workers=${WORKERS:-1 2}
+rounds=${ROUNDS:-5} workloads=${WORKLOADS:-w1 w2 w2-few-keys w3} all_workers=${WORKERS:-1 2}
 peers=$(cd "$PEERS" && pwd)
 target=$PWD/target
 export RUSTFLAGS="-C target-cpu=native"
@@ -51,6 +51,12 @@ for ((round = 1; round <= rounds; round++)); do
                     go "$theirs/peer-renoir" w2 workers="$workers" events=20_000_000
                     go "$ours" w2 workers="$workers" events=20_000_000
                     go "$ours" w2 workers="$workers" events=20_000_000 ckpt=1
+                    ;;
+                w2-few-keys)
+                    go "$theirs/peer-hand" w2 workers="$workers" events=50_000_000 keys=1_000
+                    go "$theirs/peer-timely" w2 workers="$workers" events=50_000_000 keys=1_000
+                    go "$theirs/peer-renoir" w2 workers="$workers" events=50_000_000 keys=1_000
+                    go "$ours" w2 workers="$workers" events=50_000_000 keys=1_000
                     ;;
                 w3)
                     [[ -n ${TEXT:-} ]] || { echo "w3 is left out: TEXT names no file" >&2; continue; }

@@ -8,6 +8,8 @@ import json
 import statistics
 import sys
 
+DEFAULT_KEYS = "keys=1000000"
+
 
 def spread(values, scale=1.0):
     shown = [v * scale for v in values]
@@ -21,10 +23,12 @@ def main(path):
         row = json.loads(text)
         words = row["params"].split()
         workers = next(w for w in words if w.startswith("workers="))
-        variant = " ".join(w for w in words if w != workers)
-        work = (row["workload"], workers)
+        # Few keys are another work: their state is in the caches.
+        keys = [w for w in words if w.startswith("keys=") and w != DEFAULT_KEYS]
+        variant = " ".join(w for w in words if w != workers and not w.startswith("keys="))
+        work = (row["workload"], *keys, workers)
         rates.setdefault(work, {}).setdefault((row["peer"], variant), {})[int(number)] = row["events_per_s"]
-        sums.setdefault((row["workload"], row["events"]), set()).add((row["out"], row["chk"]))
+        sums.setdefault((row["workload"], *keys, row["events"]), set()).add((row["out"], row["chk"]))
 
     print("| workload | program | M events/s | rounds |\n|---|---|---|---|")
     for work, programs in sorted(rates.items()):
@@ -46,7 +50,7 @@ def main(path):
                 if ratios:
                     print(f"| {' '.join(work)} | {variant} | {other} | {spread(ratios)} | {len(ratios)} |")
 
-    differ = [f"{workload} with {events} events: {found}" for (workload, events), found in sums.items() if len(found) > 1]
+    differ = [f"{' '.join(map(str, work))} events: {found}" for work, found in sums.items() if len(found) > 1]
     print("\nAll results of the same work are equal." if not differ else "\nRESULTS DIFFER: " + "; ".join(differ))
 
 
