@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::chunk::Spare;
 use super::running::{Running, RunningGuard};
-use super::segment::{Entry, Segment, Segments, ideal, tag};
+use super::segment::{Entry, Segment, Segments, tag};
 
 /// No epoch is that high.
 const EPOCH_END: u32 = u32::MAX;
@@ -96,7 +96,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
     pub(super) fn prefetch(&self, hash: u64) {
         let place = self.place(hash);
         // SAFETY: the ideal slot is one of the segment's.
-        let at = unsafe { place.at.as_ptr().add(ideal(hash, place.slots)) };
+        let at = unsafe { place.at.as_ptr().add(Entry::<S, V>::ideal(hash, place.slots)) };
         prefetch(at.cast());
         if Entry::<S, V>::BYTES > 64 {
             prefetch(at.cast::<i8>().wrapping_add(64));
@@ -190,7 +190,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
             if candidate.tag == 0 {
                 break;
             }
-            let ideal = ideal(candidate.hash(), slots as u32);
+            let ideal = Entry::<S, V>::ideal(candidate.hash(), slots as u32);
             // It may move to the gap unless its ideal slot lies behind the gap, on the way from there to here.
             let is_between = if gap <= next {
                 gap < ideal && ideal <= next
@@ -407,7 +407,7 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
         same: &impl Fn(&S, &Self) -> bool,
     ) -> (*mut Entry<S, V>, bool) {
         let (start, tag) = (place.at.as_ptr(), tag(hash));
-        let mut slot = ideal(hash, place.slots);
+        let mut slot = Entry::<S, V>::ideal(hash, place.slots);
         loop {
             // SAFETY: the slot is one of the segment's, which the directory holds.
             let at = unsafe { start.add(slot) };
