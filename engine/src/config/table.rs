@@ -136,8 +136,8 @@ table! {
         cores: CpuList = CpuList::default(), "taskmanager.cores";
         /// The machine's name in the blocklist; `none` for its external address.
         node_id: Option<String> = None, "taskmanager.node-id";
-        /// Several task managers in this process, like `node1:2,node1:2,node2:2`: machine and slots of each, a slot being a
-        /// worker; `none` for one with `taskmanager.slots`.
+        /// Several task managers in this process, like `node1:2,node1:2,node2:2:gpu`: machine and slots of each, a slot
+        /// being a worker, and where it matters the machine's node pool; `none` for one with `taskmanager.slots`.
         list: TaskManagerList = TaskManagerList::default(), "taskmanager.list";
         /// Task managers beside those of the list that are started when slots run short, and ended when nobody uses them.
         on_request: TaskManagerList = TaskManagerList::default(), "taskmanager.on-request";
