@@ -203,9 +203,9 @@ table! {
         item_timeout_check_interval: Duration = Duration::from_secs(1), "cluster.resource-blocklist.item.timeout-check-interval";
         /// The longest time that may be asked for.
         item_max_timeout: Duration = Duration::from_secs(86_400), "cluster.resource-blocklist.item.max-timeout";
-        /// Automatic items beyond this share of the known nodes are refused.
+        /// Automatic items beyond this share of a node pool's known nodes are refused, but for the first in a pool.
         max_blocked_ratio: f64 = 0.33, "cluster.resource-blocklist.max-blocked-ratio";
-        /// Automatic items beyond so many nodes are refused.
+        /// Automatic items beyond so many nodes of all pools are refused.
         max_blocked_nodes: u32 = 10, "cluster.resource-blocklist.max-blocked-nodes";
         /// What marks nodes by itself: `noop` for nothing, `rules`, `health`, or several as `chain:health,rules`. The options of
         /// each are below `cluster.resource-blocklist.strategy.rules` and so on.
