@@ -44,7 +44,7 @@ pub const COMMAND: Command = Command {
         opt(
             "task-managers",
             "LIST",
-            "task managers as NODE:SLOTS,…; --workers in one if not given",
+            "task managers as NODE:SLOTS[:POOL],…; --workers in one if not given",
         ),
         opt("rest", "ADDRESS", "serve the job there while it runs, like 127.0.0.1:8081"),
         opt("json", "", "print the figures as JSON in the last line"),

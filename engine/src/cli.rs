@@ -84,7 +84,7 @@ fn command() -> Command {
         .subcommand(remote(Command::new("jobs").about("Lists the jobs of a server")))
         .subcommand(remote(
             Command::new("taskmanagers")
-                .about("Lists task managers, their nodes, slots and subtasks"),
+                .about("Lists task managers, their nodes, node pools, slots and subtasks"),
         ))
         .subcommand(remote(
             Command::new("savepoint")

@@ -419,6 +419,27 @@ mod tests {
     }
 
     #[test]
+    fn a_task_managers_third_field_is_its_node_pool() {
+        let mut config = Config::default();
+        let list = "node1:2, node2:2:gpu,fe80::1:4:gpu";
+        config.set("taskmanager.list", list, Origin::Code).expect("right");
+        let pools: Vec<_> =
+            config.taskmanager.list.0.iter().map(|spec| spec.pool.as_deref()).collect();
+        assert_eq!(pools, [None, Some("gpu"), Some("gpu")]);
+        let shown = "node1:2,node2:2:gpu,fe80::1:4:gpu";
+        assert_eq!(config.get("taskmanager.list").as_deref(), Some(shown));
+        for wrong in ["node1:gpu", "node1:0:gpu", "node1:x:gpu", ":2:gpu", "node1:2:gpu:"] {
+            assert!(config.set("taskmanager.list", wrong, Origin::Code).is_err(), "{wrong}");
+        }
+        for wrong in ["node1:2:", "node1:2:-", "node1:2:99999999999"] {
+            let error = config.set("taskmanager.list", wrong, Origin::Code).expect_err(wrong);
+            let ConfigError::Malformed { key, value, expected } = error else { panic!("{wrong}") };
+            assert_eq!((key, value.as_str()), ("taskmanager.list", wrong));
+            assert!(expected.contains("a node pool"), "{wrong}: {expected}");
+        }
+    }
+
+    #[test]
     fn no_two_options_have_one_key_or_variable() {
         let mut names: Vec<String> = Config::OPTIONS.iter().map(|o| variable(o.key)).collect();
         names.sort();

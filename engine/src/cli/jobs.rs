@@ -36,10 +36,10 @@ pub(super) fn task_managers(matches: &ArgMatches, out: &mut dyn Write) -> Result
         return Ok(0);
     }
     let row = |tm: &Value| {
-        ["id", "nodeId", "slotsNumber", "freeSlots", "blocklisted", "subtasks"]
+        ["id", "nodeId", "nodePool", "slotsNumber", "freeSlots", "blocklisted", "subtasks"]
             .map(|name| cell(&tm[name]))
     };
-    let head = ["ID", "NODE", "SLOTS", "FREE", "BLOCKLISTED", "SUBTASKS"];
+    let head = ["ID", "NODE", "POOL", "SLOTS", "FREE", "BLOCKLISTED", "SUBTASKS"];
     table(out, head, &found.iter().map(row).collect::<Vec<_>>())?;
     Ok(0)
 }

@@ -136,8 +136,8 @@ table! {
         cores: CpuList = CpuList::default(), "taskmanager.cores";
         /// The machine's name in the blocklist; `none` for its external address.
         node_id: Option<String> = None, "taskmanager.node-id";
-        /// Several task managers in this process, like `node1:2,node1:2,node2:2`: machine and slots of each, a slot being a
-        /// worker; `none` for one with `taskmanager.slots`.
+        /// Several task managers in this process, like `node1:2,node1:2,node2:2:gpu`: machine and slots of each, a slot
+        /// being a worker, and where it matters the machine's node pool; `none` for one with `taskmanager.slots`.
         list: TaskManagerList = TaskManagerList::default(), "taskmanager.list";
         /// Task managers beside those of the list that are started when slots run short, and ended when nobody uses them.
         on_request: TaskManagerList = TaskManagerList::default(), "taskmanager.on-request";
@@ -203,9 +203,9 @@ table! {
         item_timeout_check_interval: Duration = Duration::from_secs(1), "cluster.resource-blocklist.item.timeout-check-interval";
         /// The longest time that may be asked for.
         item_max_timeout: Duration = Duration::from_secs(86_400), "cluster.resource-blocklist.item.max-timeout";
-        /// Automatic items beyond this share of the known nodes are refused.
+        /// Automatic items beyond this share of a node pool's known nodes are refused, but for the first in a pool.
         max_blocked_ratio: f64 = 0.33, "cluster.resource-blocklist.max-blocked-ratio";
-        /// Automatic items beyond so many nodes are refused.
+        /// Automatic items beyond so many nodes of all pools are refused.
         max_blocked_nodes: u32 = 10, "cluster.resource-blocklist.max-blocked-nodes";
         /// What marks nodes by itself: `noop` for nothing, `rules`, `health`, or several as `chain:health,rules`. The options of
         /// each are below `cluster.resource-blocklist.strategy.rules` and so on.

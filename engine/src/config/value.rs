@@ -163,13 +163,16 @@ impl Value for CpuList {
     }
 }
 
-/// A task manager as it is written down: `node1:2` has two slots on machine `node1`.
+/// A task manager as it is written down: `node1:2` has two slots on machine `node1`, and `node1:2:gpu` says as well
+/// that the machine is in the node pool `gpu`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskManagerSpec {
     /// The machine.
     pub node: String,
     /// Slots, each a worker thread.
     pub slots: u32,
+    /// The machine's node pool; `None` for the default one.
+    pub pool: Option<String>,
 }
 
 /// Task managers, or none.
@@ -178,19 +181,31 @@ pub struct TaskManagerList(pub Vec<TaskManagerSpec>);
 
 impl Value for TaskManagerList {
     fn parse(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "task managers like node1:2,node1:2,node2:2, or none";
+        const EXPECTED: &str = "task managers like node1:2,node1:2,node2:2:gpu, or none";
+        const POOL: &str = "a node pool that begins with a letter, as in node1:2:gpu";
         /// Slots of one task manager; more threads than this are a slip of the pen.
         const SLOTS_MAX: u32 = 4096;
         if matches!(text, "" | "none") {
             return Ok(Self::default());
         }
         let spec = |part: &str| {
-            let (node, slots) = part.trim().rsplit_once(':').ok_or(EXPECTED)?;
-            let slots: u32 = slots.trim().parse().map_err(|_| EXPECTED)?;
+            // A machine's name may have colons, so the last field that is a number is the slots.
+            let (node, last) = part.trim().rsplit_once(':').ok_or(EXPECTED)?;
+            let (node, slots, pool) = match (last.trim().parse(), node.rsplit_once(':')) {
+                (Ok(slots), _) => (node, slots, None),
+                (Err(_), Some((node, slots))) => {
+                    let slots = slots.trim().parse().map_err(|_| EXPECTED)?;
+                    (node, slots, Some(last.trim()))
+                }
+                (Err(_), None) => return Err(EXPECTED),
+            };
             if node.is_empty() || !(1..=SLOTS_MAX).contains(&slots) {
                 return Err(EXPECTED);
             }
-            Ok(TaskManagerSpec { node: node.to_owned(), slots })
+            if pool.is_some_and(|pool| !pool.starts_with(char::is_alphabetic)) {
+                return Err(POOL);
+            }
+            Ok(TaskManagerSpec { node: node.to_owned(), slots, pool: pool.map(str::to_owned) })
         };
         text.split(',').map(spec).collect::<Result<_, _>>().map(Self)
     }
@@ -199,8 +214,11 @@ impl Value for TaskManagerList {
         if self.0.is_empty() {
             return "none".to_owned();
         }
-        let specs: Vec<String> =
-            self.0.iter().map(|spec| format!("{}:{}", spec.node, spec.slots)).collect();
+        let spec = |TaskManagerSpec { node, slots, pool }: &TaskManagerSpec| match pool {
+            Some(pool) => format!("{node}:{slots}:{pool}"),
+            None => format!("{node}:{slots}"),
+        };
+        let specs: Vec<String> = self.0.iter().map(spec).collect();
         specs.join(",")
     }
 }

@@ -1,7 +1,7 @@
 //! Who is who in the control plane: jobs, task managers, machines, slots, leaders.
 //!
-//! Names that come from outside (task managers and nodes) are checked once, when they become a value of these
-//! types; after that they are known to be short and printable. Used by every control machine.
+//! Names that come from outside (task managers, nodes and their pools) are checked once, when they become a value of
+//! these types; after that they are known to be short and printable. Used by every control machine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The longest identifier accepted, in bytes: that of a DNS subdomain, so every pod and node name fits.
 pub const IDENTIFIER_BYTES_MAX: usize = 253;
 
-/// Why a text can't name a task manager or a node.
+/// Why a text can't name a task manager, a node or a node pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidIdentifier {
@@ -89,6 +89,24 @@ text_id! {
     ResourceId;
     /// A machine, spelled as the external resource manager spells it.
     NodeId;
+    /// Machines of one kind, such as those with a GPU: what runs on one of them often can't run on any other machine.
+    NodePool;
+}
+
+impl NodePool {
+    /// How the pool is spelled that a node is in when nobody says which.
+    pub const DEFAULT: &str = "default";
+
+    /// Whether it is the pool of the nodes of which nobody says which.
+    pub fn is_default(&self) -> bool {
+        self.as_str() == Self::DEFAULT
+    }
+}
+
+impl Default for NodePool {
+    fn default() -> Self {
+        Self(Self::DEFAULT.into())
+    }
 }
 
 macro_rules! number {
@@ -121,6 +139,8 @@ pub struct TaskManagerLocation {
     pub resource_id: ResourceId,
     /// The machine, as set by whoever started the process.
     pub node_id: NodeId,
+    /// The pool that the machine is in; no part of the identity.
+    pub pool: NodePool,
     /// Address others reach it under.
     pub address: String,
     /// Fully qualified name of the machine; for people only.
@@ -130,7 +150,7 @@ pub struct TaskManagerLocation {
 }
 
 impl TaskManagerLocation {
-    /// A task manager at `address`; its node id is `node_id`, or the external address if none was set.
+    /// A task manager at `address`, in the default pool; its node id is `node_id`, or else the external address.
     ///
     /// # Errors
     /// If the node id must be taken from the address, and the address can't be one.
@@ -144,7 +164,14 @@ impl TaskManagerLocation {
             Some(node_id) => node_id,
             None => NodeId::new(address)?,
         };
-        Ok(Self { resource_id, node_id, address: address.into(), fqdn: address.into(), data_port })
+        let (address, fqdn) = (address.to_owned(), address.to_owned());
+        Ok(Self { resource_id, node_id, pool: NodePool::default(), address, fqdn, data_port })
+    }
+
+    /// The same task manager, on a machine of `pool`.
+    #[must_use]
+    pub fn in_pool(self, pool: NodePool) -> Self {
+        Self { pool, ..self }
     }
 
     /// The machine's name without its domain.

@@ -309,14 +309,13 @@ impl ResourceManager {
     ) {
         let failures = self.launch_failures.entry(node.clone()).or_default();
         *failures += 1;
-        let allowed = self.blocklist.caps().allowed(self.blocklist.known_node_count());
-        let has_room = self.blocklist.blocklisted_node_count() < allowed;
-        if *failures < LAUNCH_FAILURES_MAX || !has_room {
+        let key = ItemKey::Node(node.clone());
+        if *failures < LAUNCH_FAILURES_MAX || self.blocklist.room().take(&key).is_err() {
             return;
         }
         self.launch_failures.remove(&node);
         let item = NewItem {
-            key: ItemKey::Node(node),
+            key,
             action: BlocklistAction::MarkBlocklisted,
             cause: Cause::new("WorkerLaunchFailed", message),
             end_timestamp: None,

@@ -10,6 +10,7 @@ use crate::control::blocklist::item::ItemType;
 use crate::control::blocklist::listeners::BlocklistListeners;
 use crate::control::blocklist::tracker::{BlocklistTracker, TrackerConfig};
 use crate::control::driver::{BlocklistedNodeRetriever, ResourceManagerDriver, WorkerSpec};
+use crate::control::identity::NodePool;
 use crate::control::slots::manager::SlotManagerConfig;
 
 pub(crate) fn resource_manager(is_enabled: bool, can_request: bool) -> ResourceManager {
@@ -39,8 +40,18 @@ pub(crate) fn register(
     tm: &str,
     node: &str,
 ) -> Vec<ResourceManagerOutput> {
+    register_in_pool(rm, tm, node, NodePool::default())
+}
+
+pub(crate) fn register_in_pool(
+    rm: &mut ResourceManager,
+    tm: &str,
+    node: &str,
+    pool: NodePool,
+) -> Vec<ResourceManagerOutput> {
     let id = ResourceId::new(tm).expect("short");
     let location = TaskManagerLocation::new(id, NodeId::new(node).ok(), "h", 0).expect("short");
+    let location = location.in_pool(pool);
     let report = vec![SlotStatus { index: 0, holder: None }];
     let profile = ResourceProfile::default();
     let input = ResourceManagerInput::TaskManagerRegistered { location, profile, report };
@@ -227,6 +238,22 @@ fn b12_a_node_that_can_not_start_workers_is_blocklisted() {
         tell(&mut rm, 0, ResourceManagerInput::Driver(failed));
     }
     assert_eq!(rm.blocklist().get_all_items()[0].origin.name(), "external");
+}
+
+#[test]
+fn b21_nodes_that_can_not_start_workers_are_counted_by_pool() {
+    let mut rm = resource_manager(true, true);
+    for n in ["gpu1", "gpu2"] {
+        register_in_pool(&mut rm, &format!("tm-{n}"), n, NodePool::new("gpu").expect("short"));
+    }
+    (1..=20).for_each(|i| drop(register(&mut rm, &format!("tm-n{i}"), &format!("n{i}"))));
+    for n in ["gpu1", "gpu2", "n1"].repeat(LAUNCH_FAILURES_MAX as usize) {
+        let failed =
+            DriverEvent::RequestFailed { node: NodeId::new(n).ok(), message: "no image".into() };
+        tell(&mut rm, 0, ResourceManagerInput::Driver(failed));
+    }
+    let items = rm.blocklist().get_all_items();
+    assert_eq!(items.iter().map(|item| item.key.identifier()).collect::<Vec<_>>(), ["gpu1", "n1"]);
 }
 
 #[test]

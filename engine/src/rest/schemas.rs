@@ -80,10 +80,10 @@ pub(super) fn schemas() -> Value {
     let statistics = open(json!({ "min": number, "max": number, "avg": number }), &[]);
     let task_manager = open(
         json!({
-            "id": text, "nodeId": text, "slotsNumber": number, "freeSlots": number,
-            "blocklisted": maybe_text, "subtasks": list(&text),
+            "id": text, "nodeId": text, "nodePool": text, "slotsNumber": number,
+            "freeSlots": number, "blocklisted": maybe_text, "subtasks": list(&text),
         }),
-        &["id", "nodeId", "slotsNumber", "freeSlots"],
+        &["id", "nodeId", "nodePool", "slotsNumber", "freeSlots"],
     );
     json!({
         "Any": { "type": "object" },

@@ -30,6 +30,7 @@ fn shown(task_manager: &TaskManagerStatus) -> Value {
     json!({
         "id": task_manager.resource_id,
         "nodeId": task_manager.node_id,
+        "nodePool": task_manager.node_pool,
         "slotsNumber": task_manager.slots,
         "freeSlots": task_manager.free_slots,
         "blocklisted": task_manager.blocklisted.map(|action| action.wire_name()),

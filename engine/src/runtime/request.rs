@@ -105,6 +105,8 @@ pub struct TaskManagerStatus {
     pub resource_id: String,
     /// The machine it is on.
     pub node_id: String,
+    /// The pool that the machine is in.
+    pub node_pool: String,
     /// How many slots it has.
     pub slots: u32,
     /// How many of them no job has.

@@ -231,6 +231,25 @@ fn switched_off_the_blocklist_answers_that_it_is() {
 }
 
 #[test]
+fn a_machine_is_in_one_node_pool_and_that_has_a_name() {
+    let long = "x".repeat(254);
+    for (list, on_request, wrong) in [
+        ("node1:1,node2:1:gpu,node2:1", "none", "node 'node2' is in the pools 'gpu' and 'default'"),
+        ("node1:1", "node1:1:gpu", "'taskmanager.on-request': node 'node1' is in the pools"),
+        ("node1:1:a b", "none", "node pool 'a b' of node 'node1': an identifier must not contain"),
+        (&format!("node1:1:{long}"), "none", "has at most 253 bytes, this one 254"),
+    ] {
+        let mut job = on(list, 1);
+        set(&mut job, "taskmanager.on-request", on_request);
+        let (sink, _collected) = sink::collect::<u64>();
+        job.source("numbers", Gated::new(10)).sink("out", sink);
+        let error = job.spawn().expect_err("the list is wrong");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+}
+
+#[test]
 fn a_job_that_needs_more_slots_than_the_list_has_is_refused() {
     let job = on("node1:1,node2:1", 3);
     let (sink, _collected) = sink::collect::<u64>();

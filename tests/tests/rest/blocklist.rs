@@ -1,8 +1,9 @@
 //! `/blocklist` of a running job: FLIP-224's bodies, and each error of its list.
 
 use serde_json::{Value, json};
+use tidegate::config::Origin;
 
-use super::rig::{Served, served, served_with};
+use super::rig::{Served, config, served, served_with};
 
 const MARK: &str = "MARK_BLOCKLISTED";
 const EVACUATE: &str = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
@@ -133,7 +134,7 @@ fn a06_items_are_removed_all_or_none_guarded_by_their_action() {
 
 #[test]
 fn a07_switched_off_it_is_not_there_and_says_why() {
-    let mut config = super::rig::config();
+    let mut config = config();
     config.blocklist.enabled = false;
     let served = served_with(config, |_| {});
     for path in ["/blocklist", "/blocklist/"] {
@@ -142,6 +143,35 @@ fn a07_switched_off_it_is_not_there_and_says_why() {
     let answer =
         served.client.post("/blocklist/add", &nodes(&json!([{ "id": "n", "action": MARK }])));
     assert!(answer.status == 404 && answer.errors().contains("cluster.resource-blocklist.enabled"));
+}
+
+#[test]
+fn b21_the_caps_hold_for_each_pool_of_a_job_that_runs() {
+    let mut config = config();
+    for (key, value) in [
+        ("taskmanager.list", "node1:1,node2:1,node3:1:gpu,node4:1:gpu"),
+        ("cluster.resource-blocklist.max-blocked-ratio", "0.33"),
+    ] {
+        config.set(key, value, Origin::Code).expect("the value is right");
+    }
+    let served = served_with(config, |_| {});
+    let told = served.client.get("/taskmanagers").json();
+    let all = told["taskmanagers"].as_array().expect("a list").iter();
+    let pools: Vec<_> = all.map(|tm| (&tm["nodeId"], &tm["nodePool"])).collect();
+    let expected = [("node1", "default"), ("node2", "default"), ("node3", "gpu"), ("node4", "gpu")]
+        .map(|(node, pool)| (json!(node), json!(pool)));
+    assert_eq!(pools, expected.iter().map(|(node, pool)| (node, pool)).collect::<Vec<_>>());
+
+    let add = |node: &str, query: &str| {
+        let body = json!({ "newBlocklistedNodes": [{ "id": node, "action": MARK }] });
+        served.client.post(&format!("/blocklist/add{query}"), &body)
+    };
+    assert_eq!(add("node3", "").status, 200);
+    let refused = add("node4", "?dryRun=true");
+    assert_eq!(refused.status, 409);
+    assert!(refused.text.contains("of pool gpu"), "{}", refused.text);
+    assert_eq!(add("node1", "").status, 200, "another pool");
+    assert_eq!(add("node4", "?force=true").status, 200);
 }
 
 #[test]
@@ -226,7 +256,7 @@ fn a_dry_run_tells_and_changes_nothing() {
 
 #[test]
 fn people_exceed_the_cap_only_with_force() {
-    let mut config = super::rig::config();
+    let mut config = config();
     config.blocklist.max_blocked_ratio = 0.5;
     let served = served_with(config, |_| {});
     let both =

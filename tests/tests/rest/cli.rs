@@ -92,7 +92,9 @@ fn jobs_and_task_managers_are_tables() {
     let (code, out, _) = tidegate(&served, &["taskmanagers"]);
     assert_eq!((code, out.lines().count()), (0, 4), "{out}");
     assert_eq!(out.matches("node1").count(), 2, "{out}");
-    assert_eq!(json(&served, &["taskmanagers"]).as_array().map(Vec::len), Some(3));
+    assert!(out.contains("POOL") && out.matches(" default ").count() == 3, "{out}");
+    let all = json(&served, &["taskmanagers"]);
+    assert_eq!((all.as_array().map(Vec::len), &all[0]["nodePool"]), (Some(3), &"default".into()));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Every node has a score of failures that decays with time and with success. A node is blocked only if its score
 //! stands out, it failed often enough, and the same class of cause was not seen on much of the fleet: what fails
-//! everywhere is not the machine. A failure between two task managers blames the one that fails with different
+//! everywhere is not the machine. All of that must hold of its own pool too: what the machines of one kind have in
+//! common is the fault of none of them. A failure between two task managers blames the one that fails with different
 //! peers. When an item ends, its node is on probation: one failure blocks it again, for twice as long.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use super::item::{BlocklistAction, ItemKey, NewItem, Origin};
 use super::options::{OptionError, PREFIX, duration};
 use super::strategy::{Backoff, BlocklistStrategy, FailureEvent, ProgressEvent, RemovalReason};
 use crate::clock::Timestamp;
-use crate::control::identity::NodeId;
+use crate::control::identity::{NodeId, NodePool, TaskManagerLocation};
 use crate::control::moment::{Moment, after};
 
 /// The most nodes that are remembered; the least suspicious is forgotten.
@@ -29,7 +30,7 @@ pub struct HealthOptions {
     pub deviations: f64,
     /// How long failures and causes are remembered; half of a score decays in it.
     pub window: Duration,
-    /// The share of the fleet on which a cause must be seen to be common.
+    /// The share of the fleet, or of a pool, on which a cause must be seen to be common.
     pub common_ratio: f64,
     /// How long an item lasts.
     pub backoff: Backoff,
@@ -100,6 +101,7 @@ struct Score {
     probation_until: Option<Timestamp>,
     last_timeout: Duration,
     peers: BTreeSet<NodeId>,
+    pool: NodePool,
 }
 
 /// The scores of the fleet.
@@ -108,7 +110,7 @@ pub struct HealthStrategy {
     options: HealthOptions,
     scores: BTreeMap<NodeId, Score>,
     /// Where each class of cause was seen, and when last.
-    seen: BTreeMap<String, BTreeMap<NodeId, Timestamp>>,
+    seen: BTreeMap<String, BTreeMap<NodeId, (NodePool, Timestamp)>>,
 }
 
 impl HealthStrategy {
@@ -125,17 +127,21 @@ impl HealthStrategy {
         self.scores.iter().filter(probation).map(|(node, _)| node)
     }
 
-    fn is_common(&mut self, failure: &FailureEvent, node: &NodeId) -> bool {
+    fn is_common(&mut self, failure: &FailureEvent, node: &NodeId, pool: &NodePool) -> bool {
         let now = failure.now.mono;
         let class = failure.chain.last().unwrap_or(&failure.cause).root_class().to_owned();
         if self.seen.len() >= CLASSES_MAX && !self.seen.contains_key(&class) {
             self.seen.clear();
         }
         let seen = self.seen.entry(class).or_default();
-        seen.insert(node.clone(), now);
-        seen.retain(|_, at| now.since(*at) <= self.options.window);
-        let share = failure.cluster.nodes as f64 * self.options.common_ratio;
-        seen.len() as f64 >= share.max(3.0)
+        seen.insert(node.clone(), (pool.clone(), now));
+        seen.retain(|_, (_, at)| now.since(*at) <= self.options.window);
+        let is_much = |seen: usize, nodes: usize| {
+            seen as f64 >= (nodes as f64 * self.options.common_ratio).max(3.0)
+        };
+        let in_pool = seen.values().filter(|(of, _)| of == pool).count();
+        let cluster = &failure.cluster;
+        is_much(seen.len(), cluster.nodes) || is_much(in_pool, cluster.pool(pool).nodes)
     }
 
     fn decay(&mut self, now: Timestamp) {
@@ -151,10 +157,11 @@ impl HealthStrategy {
         }
     }
 
-    fn stands_out(&self, node: &NodeId, nodes: usize) -> bool {
+    /// Whether a node's score stands out from those of `nodes` nodes, of which `is_one` tells those with a score.
+    fn stands_out(&self, node: &NodeId, nodes: usize, is_one: impl Fn(&Score) -> bool) -> bool {
         // All but the suspect, whose own score would hide it in a small fleet.
-        let others: Vec<f64> =
-            self.scores.iter().filter(|(n, _)| *n != node).map(|(_, s)| s.value).collect();
+        let others = self.scores.iter().filter(|(other, score)| *other != node && is_one(score));
+        let others: Vec<f64> = others.map(|(_, score)| score.value).collect();
         let count = nodes.saturating_sub(1).max(others.len()).max(1) as f64;
         let mean = others.iter().sum::<f64>() / count;
         let unseen = (count - others.len() as f64) * mean * mean;
@@ -168,7 +175,13 @@ impl HealthStrategy {
         let score = self.scores.get(node)?;
         let on_probation = score.probation_until.is_some_and(|until| until > now);
         let enough = score.failures >= self.options.min_failures;
-        let is_guilty = on_probation || enough && self.stands_out(node, failure.cluster.nodes);
+        let cluster = &failure.cluster;
+        let stands_out = || {
+            let pool = &score.pool;
+            self.stands_out(node, cluster.nodes, |_| true)
+                && self.stands_out(node, cluster.pool(pool).nodes, |other| other.pool == *pool)
+        };
+        let is_guilty = on_probation || enough && stands_out();
         if !is_guilty {
             return None;
         }
@@ -197,12 +210,12 @@ impl BlocklistStrategy for HealthStrategy {
     }
 
     fn generate_blocklisted_items(&mut self, failure: &FailureEvent) -> Vec<NewItem> {
-        let nodes: BTreeSet<NodeId> =
-            failure.locations.iter().map(|location| location.node_id.clone()).collect();
+        let of = |location: &TaskManagerLocation| (location.node_id.clone(), location.pool.clone());
+        let nodes: BTreeMap<NodeId, NodePool> = failure.locations.iter().map(of).collect();
         self.decay(failure.now.mono);
         let mut items = Vec::new();
-        for node in &nodes {
-            if self.is_common(failure, node) {
+        for (node, pool) in &nodes {
+            if self.is_common(failure, node, pool) {
                 continue;
             }
             if self.scores.len() >= NODES_MAX {
@@ -212,7 +225,8 @@ impl BlocklistStrategy for HealthStrategy {
             score.at = failure.now.mono;
             score.value += 1.0;
             score.failures += 1;
-            score.peers.extend(nodes.iter().filter(|peer| *peer != node).cloned());
+            score.peers.extend(nodes.keys().filter(|peer| *peer != node).cloned());
+            score.pool = pool.clone();
             // Of two ends, only the one that fails with different peers is to blame.
             let is_end = nodes.len() > 1;
             if !is_end || score.peers.len() >= 2 {
@@ -237,7 +251,10 @@ impl BlocklistStrategy for HealthStrategy {
                 score.probation_until = Some(now.mono + score.last_timeout);
             }
             RemovalReason::Expired => {}
-            RemovalReason::Removed => *score = Score { at: now.mono, ..Score::default() },
+            RemovalReason::Removed => {
+                let pool = std::mem::take(&mut score.pool);
+                *score = Score { at: now.mono, pool, ..Score::default() };
+            }
         }
     }
 }

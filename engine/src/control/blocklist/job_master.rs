@@ -81,7 +81,7 @@ impl JobMasterBlocklistHandler {
         }
         self.expire(failure.now, actions);
         let items = self.strategies.generate_blocklisted_items(failure);
-        self.add_automatic(failure.now, &failure.cluster, items, actions)
+        self.add_automatic(failure.now, items, actions)
     }
 
     /// A checkpoint completed on these task managers.
@@ -162,18 +162,13 @@ impl JobMasterBlocklistHandler {
     }
 
     /// Lets time pass: ends items, repeats lost notices, asks strategies what is due.
-    pub fn tick(
-        &mut self,
-        now: Moment,
-        cluster: &ClusterView,
-        actions: &mut dyn JobMasterBlocklistActions,
-    ) {
+    pub fn tick(&mut self, now: Moment, actions: &mut dyn JobMasterBlocklistActions) {
         if !self.tracker.is_running() {
             return;
         }
         self.expire(now, actions);
         let due = self.strategies.tick(now);
-        self.add_automatic(now, cluster, due, actions);
+        self.add_automatic(now, due, actions);
         self.listeners.flush(now.mono, &self.tracker, actions);
     }
 
@@ -193,6 +188,11 @@ impl JobMasterBlocklistHandler {
     /// A task manager is gone.
     pub fn deregister_task_manager(&mut self, id: &ResourceId) {
         self.tracker.deregister_task_manager(id);
+    }
+
+    /// The task managers that this job knows, and how much of them is blocklisted.
+    pub fn cluster(&self) -> ClusterView {
+        self.tracker.fleet().view()
     }
 
     /// Nodes with a live item.
@@ -233,20 +233,13 @@ impl JobMasterBlocklistHandler {
     fn add_automatic(
         &mut self,
         now: Moment,
-        cluster: &ClusterView,
         items: Vec<NewItem>,
         actions: &mut dyn JobMasterBlocklistActions,
     ) -> Vec<CapExceeded> {
         if items.is_empty() {
             return Vec::new();
         }
-        let view = ClusterView {
-            blocklisted_nodes: self.tracker.blocklisted_node_count(),
-            ..cluster.clone()
-        };
-        let task_managers = self.tracker.blocklisted_task_manager_item_count();
-        let held = |key: &ItemKey| self.tracker.item(key).is_some();
-        let (items, refused) = self.caps.admit(&view, task_managers, held, items);
+        let (items, refused) = self.caps.admit(self.tracker.fleet(), items);
         self.counters.refused_by_cap += refused.len() as u64;
         let items: Vec<_> = items.into_iter().map(|new| self.tracker.issue(now, new)).collect();
         self.add_new_blocklisted_items(now, items, actions);

@@ -10,6 +10,7 @@ pub mod checker;
 pub mod context;
 pub mod counters;
 mod entry;
+pub mod fleet;
 pub mod health;
 pub mod item;
 pub mod job_master;

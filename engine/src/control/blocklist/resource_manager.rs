@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::added::AddResult;
-use super::caps::Caps;
+use super::caps::{Caps, Room};
 use super::checker::BlocklistedTaskManagerChecker;
 use super::context::BlocklistContext;
 use super::counters::BlocklistCounters;
+use super::fleet::Fleet;
 use super::item::{BlocklistedItem, ItemKey, NewItem};
 use super::listeners::{BlocklistListeners, BlocklistMessage, BlocklistNotice, BlocklistOutbox};
 use super::snapshot::BlocklistSnapshot;
@@ -183,20 +184,14 @@ impl ResourceManagerBlocklistHandler {
         self.tracker.is_running()
     }
 
-    /// How many nodes have a live item.
-    pub fn blocklisted_node_count(&self) -> usize {
-        self.tracker.blocklisted_node_count()
+    /// Where the registered task managers are, and how much of each pool is blocklisted.
+    pub fn fleet(&self) -> &Fleet {
+        self.tracker.fleet()
     }
 
-    /// How many nodes registered task managers are on.
-    pub fn known_node_count(&self) -> usize {
-        let nodes: std::collections::BTreeSet<_> = self.tracker.locations().values().collect();
-        nodes.len()
-    }
-
-    /// The bounds for automatic items.
-    pub fn caps(&self) -> &Caps {
-        &self.caps
+    /// The room that the bounds for automatic items leave.
+    pub fn room(&self) -> Room<'_> {
+        self.caps.room(self.fleet())
     }
 
     /// What other threads may see: the source of gauges and queries.
@@ -265,18 +260,12 @@ impl ResourceManagerBlocklistHandler {
 
     /// Automatic items of new keys for which there is no room.
     fn over_the_cap(&self, items: &[BlocklistedItem]) -> Vec<ItemKey> {
-        let mut count = self.tracker.blocklisted_node_count();
-        let allowed = self.caps.allowed(self.known_node_count());
+        let mut room = self.room();
         let mut refused = Vec::new();
-        for item in items {
-            let is_new = item.key.node().is_some() && self.tracker.item(&item.key).is_none();
-            if !is_new || !item.origin.is_automatic() || refused.contains(&item.key) {
-                continue;
-            }
-            if count < allowed {
-                count += 1;
-            } else {
-                refused.push(item.key.clone());
+        for BlocklistedItem { key, origin, .. } in items {
+            let is_bounded = key.node().is_some() && origin.is_automatic();
+            if is_bounded && !refused.contains(key) && room.take(key).is_err() {
+                refused.push(key.clone());
             }
         }
         refused

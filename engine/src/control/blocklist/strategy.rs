@@ -3,13 +3,14 @@
 //! A strategy runs on the control thread and must not block. It sees each failed execution once, before the restart
 //! is decided, and never one that the control plane caused itself. Called by `runner::StrategyRunner` only.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use super::cause::Cause;
-use super::item::{ItemKey, NewItem};
+use super::item::{ItemKey, ItemType, NewItem};
 use crate::clock::Timestamp;
-use crate::control::identity::{JobId, TaskManagerLocation};
+use crate::control::identity::{JobId, NodePool, TaskManagerLocation};
 use crate::control::moment::Moment;
 use crate::id::AttemptId;
 
@@ -22,6 +23,57 @@ pub struct ClusterView {
     pub task_managers: usize,
     /// Nodes with a live item.
     pub blocklisted_nodes: usize,
+    /// The figures of each node pool; those without any are left out.
+    pub pools: BTreeMap<NodePool, PoolView>,
+}
+
+impl ClusterView {
+    /// A cluster of these pools.
+    pub fn new(pools: BTreeMap<NodePool, PoolView>) -> Self {
+        let sum = |figure: fn(&PoolView) -> usize| pools.values().map(figure).sum();
+        Self {
+            nodes: sum(|pool| pool.nodes),
+            task_managers: sum(|pool| pool.task_managers),
+            blocklisted_nodes: sum(|pool| pool.blocklisted_nodes),
+            pools,
+        }
+    }
+
+    /// The figures of a pool; all 0 if nothing of it is known.
+    pub fn pool(&self, pool: &NodePool) -> PoolView {
+        self.pools.get(pool).copied().unwrap_or_default()
+    }
+}
+
+/// The figures of one node pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolView {
+    /// Known nodes.
+    pub nodes: usize,
+    /// Known task managers.
+    pub task_managers: usize,
+    /// Nodes with a live item.
+    pub blocklisted_nodes: usize,
+    /// Task managers with a live item of their own.
+    pub blocklisted_task_managers: usize,
+}
+
+impl PoolView {
+    /// How many of a kind are known, and how many have a live item.
+    pub(crate) fn of(&self, item_type: ItemType) -> (usize, usize) {
+        match item_type {
+            ItemType::Node => (self.nodes, self.blocklisted_nodes),
+            ItemType::TaskManager => (self.task_managers, self.blocklisted_task_managers),
+        }
+    }
+
+    /// Both, to be changed.
+    pub(crate) fn of_mut(&mut self, item_type: ItemType) -> (&mut usize, &mut usize) {
+        match item_type {
+            ItemType::Node => (&mut self.nodes, &mut self.blocklisted_nodes),
+            ItemType::TaskManager => (&mut self.task_managers, &mut self.blocklisted_task_managers),
+        }
+    }
 }
 
 /// A failed execution.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::added::AddResult;
 use super::checker::BlocklistedTaskManagerChecker;
 use super::entry::{Entry, Tombstone};
+use super::fleet::Fleet;
 use super::item::{BlocklistedItem, ItemKey, NewItem, Version};
 use super::snapshot::BlocklistSnapshot;
 use crate::clock::{EpochMillis, Timestamp};
@@ -72,12 +73,9 @@ pub struct BlocklistTracker {
     held: BTreeMap<ItemKey, Held>,
     /// `Held::ends` and `Held::forget` of all keys.
     deadlines: BTreeSet<(Timestamp, ItemKey)>,
-    locations: BTreeMap<ResourceId, NodeId>,
-    on_node: BTreeMap<NodeId, BTreeSet<ResourceId>>,
+    fleet: Fleet,
     /// Task managers with a live item, or registered on a node with one: asked for each slot, so kept ready.
     blocked: BTreeSet<ResourceId>,
-    live_nodes: usize,
-    live_task_managers: usize,
     seq: u64,
     generation: u64,
     snapshot: Arc<BlocklistSnapshot>,
@@ -93,11 +91,8 @@ impl BlocklistTracker {
             life: Life::New,
             held: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            locations: BTreeMap::new(),
-            on_node: BTreeMap::new(),
+            fleet: Fleet::default(),
             blocked: BTreeSet::new(),
-            live_nodes: 0,
-            live_task_managers: 0,
             seq: 0,
             generation: 0,
             snapshot: Arc::default(),
@@ -278,35 +273,26 @@ impl BlocklistTracker {
     pub fn close(&mut self) {
         self.life = Life::Closed;
         let held = std::mem::take(&mut self.held);
-        held.keys().for_each(|key| self.touch(key));
+        for key in held.keys() {
+            self.fleet.note_blocklisted(key, false);
+            self.touch(key);
+        }
         self.deadlines.clear();
         self.blocked.clear();
-        self.live_nodes = 0;
-        self.live_task_managers = 0;
         self.generation += 1;
     }
 
-    /// Tells on which node a task manager runs.
+    /// Tells on which node a task manager runs, and in which pool that is.
     pub fn register_task_manager(&mut self, location: &TaskManagerLocation) {
-        let (id, node) = (&location.resource_id, &location.node_id);
-        if self.locations.get(id) != Some(node) {
-            self.deregister_task_manager(id);
-            self.locations.insert(id.clone(), node.clone());
-            self.on_node.entry(node.clone()).or_default().insert(id.clone());
-            self.note_blocked(id);
+        if self.fleet.register(location) {
+            self.note_blocked(&location.resource_id);
             self.generation += 1;
         }
     }
 
     /// Forgets where a task manager was.
     pub fn deregister_task_manager(&mut self, id: &ResourceId) {
-        if let Some(node) = self.locations.remove(id) {
-            if let Some(there) = self.on_node.get_mut(&node) {
-                there.remove(id);
-                if there.is_empty() {
-                    self.on_node.remove(&node);
-                }
-            }
+        if self.fleet.deregister(id) {
             self.note_blocked(id);
             self.generation += 1;
         }
@@ -332,19 +318,9 @@ impl BlocklistTracker {
         matches!(self.life, Life::Running { .. })
     }
 
-    /// How many nodes have a live item.
-    pub fn blocklisted_node_count(&self) -> usize {
-        self.live_nodes
-    }
-
-    /// How many task managers have a live item of their own.
-    pub fn blocklisted_task_manager_item_count(&self) -> usize {
-        self.live_task_managers
-    }
-
-    /// Where the registered task managers are.
-    pub fn locations(&self) -> &BTreeMap<ResourceId, NodeId> {
-        &self.locations
+    /// Where the registered task managers are, and how much of each pool is blocklisted.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     /// When [`BlocklistTracker::remove_timed_out`] is due next.
@@ -362,7 +338,7 @@ impl BlocklistTracker {
         if self.snapshot.generation != self.generation {
             let items = self.live().cloned().collect();
             self.snapshot =
-                Arc::new(BlocklistSnapshot::new(self.generation, items, &self.locations));
+                Arc::new(BlocklistSnapshot::new(self.generation, items, self.fleet.locations()));
         }
         self.snapshot.clone()
     }
@@ -485,18 +461,15 @@ impl BlocklistTracker {
     }
 
     fn count(&mut self, key: &ItemKey, was_live: bool, is_live: bool) {
-        let count = match key {
-            ItemKey::Node(_) => &mut self.live_nodes,
-            ItemKey::TaskManager(_) => &mut self.live_task_managers,
-        };
-        *count = *count + usize::from(is_live) - usize::from(was_live);
-        if was_live != is_live {
-            match key {
-                ItemKey::TaskManager(id) => self.note_blocked(id),
-                ItemKey::Node(node) => {
-                    for id in self.on_node.get(node).cloned().unwrap_or_default() {
-                        self.note_blocked(&id);
-                    }
+        if was_live == is_live {
+            return;
+        }
+        self.fleet.note_blocklisted(key, is_live);
+        match key {
+            ItemKey::TaskManager(id) => self.note_blocked(id),
+            ItemKey::Node(node) => {
+                for id in self.fleet.on_node(node).cloned().collect::<Vec<_>>() {
+                    self.note_blocked(&id);
                 }
             }
         }
@@ -506,7 +479,7 @@ impl BlocklistTracker {
     fn note_blocked(&mut self, id: &ResourceId) {
         let live = |key| self.item(&key).is_some();
         let is_blocked = live(ItemKey::TaskManager(id.clone()))
-            || self.locations.get(id).is_some_and(|node| live(ItemKey::Node(node.clone())));
+            || self.fleet.node_of(id).is_some_and(|node| live(ItemKey::Node(node.clone())));
         if is_blocked {
             self.blocked.insert(id.clone());
         } else {
@@ -546,12 +519,14 @@ impl BlocklistTracker {
                 assert_eq!(held.ends.is_some(), held.visible.is_some(), "{key}: what is seen ends");
                 assert!(held.ends.is_none_or(due) && held.forget.is_none_or(due), "{key}");
                 assert_eq!(held.forget.is_some(), held.entry.tombstone.is_some(), "{key}");
+                assert_eq!(self.fleet.is_blocklisted(key), held.visible.is_some(), "{key}");
             }
+            self.fleet.check();
             for (at, key) in &self.deadlines {
                 let held = &self.held[key];
                 assert!(held.ends == Some(*at) || held.forget == Some(*at), "{key}");
             }
-            for (id, node) in &self.locations {
+            for (id, node) in self.fleet.locations() {
                 let items = [ItemKey::TaskManager(id.clone()), ItemKey::Node(node.clone())];
                 let is_blocked = items.iter().any(|key| self.item(key).is_some());
                 assert_eq!(self.blocked.contains(id), is_blocked, "{id}");
@@ -569,8 +544,8 @@ impl BlocklistTracker {
 /// What decides what it does next; not what follows from that, nor what only its readers see.
 impl Hash for BlocklistTracker {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { life, held, locations, seq, .. } = self;
-        (life, held, locations, seq).hash(state);
+        let Self { life, held, fleet, seq, .. } = self;
+        (life, held, fleet, seq).hash(state);
     }
 }
 

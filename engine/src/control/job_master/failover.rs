@@ -37,7 +37,6 @@ impl JobMaster {
             .filter_map(|tm| self.task_managers.get(tm).cloned())
             .collect();
         let was_suspect = locations.iter().any(|l| self.is_suspect(l));
-        let cluster = self.cluster();
         let event = FailureEvent {
             now,
             job: self.config.job,
@@ -45,7 +44,7 @@ impl JobMaster {
             locations,
             cause: cause.clone(),
             chain,
-            cluster,
+            cluster: self.blocklist.cluster(),
         };
         let refused = self.on_blocklist(now, out, |blocklist, actions| {
             blocklist.notify_exception(&event, actions)

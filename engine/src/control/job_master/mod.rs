@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::blocklist::cause::Cause;
 use super::blocklist::job_master::JobMasterBlocklistHandler;
-use super::blocklist::strategy::{ClusterView, ProgressEvent};
+use super::blocklist::strategy::ProgressEvent;
 use super::evacuation::{Evacuation, EvacuationConfig, EvacuationInput};
 use super::execution::{ExecutionState, Executions, TaskReport};
 use super::heartbeat::{HeartbeatConfig, HeartbeatOutput, Heartbeats, LossReason};
@@ -227,8 +227,7 @@ impl JobMaster {
     }
 
     fn tick(&mut self, now: Moment, out: &mut Vec<JobMasterOutput>) {
-        let cluster = self.cluster();
-        self.on_blocklist(now, out, |blocklist, actions| blocklist.tick(now, &cluster, actions));
+        self.on_blocklist(now, out, |blocklist, actions| blocklist.tick(now, actions));
         self.evacuate(now, EvacuationInput::Tick, out);
         let mut pool_out = Vec::new();
         self.pool.release_idle_slots(now.mono, &mut pool_out);
@@ -303,15 +302,6 @@ impl JobMaster {
                     self.lose_task_manager(now, &id, &cause, out);
                 }
             }
-        }
-    }
-
-    fn cluster(&self) -> ClusterView {
-        let nodes: BTreeSet<_> = self.task_managers.values().map(|l| &l.node_id).collect();
-        ClusterView {
-            nodes: nodes.len(),
-            task_managers: self.task_managers.len(),
-            blocklisted_nodes: 0,
         }
     }
 

@@ -126,7 +126,7 @@ mod tests {
     use crate::control::slots::profile::ResourceProfile;
 
     fn specs(nodes: &[&str]) -> Vec<TaskManagerSpec> {
-        let spec = |node: &&str| TaskManagerSpec { node: (*node).to_owned(), slots: 1 };
+        let spec = |node: &&str| TaskManagerSpec { node: (*node).to_owned(), slots: 1, pool: None };
         nodes.iter().map(spec).collect()
     }
 

@@ -135,6 +135,7 @@ impl Cluster {
             all.push(TaskManagerStatus {
                 resource_id: id.to_string(),
                 node_id: node.to_string(),
+                node_pool: task_manager.location.pool.to_string(),
                 slots: report.len() as u32,
                 free_slots: report.iter().filter(|slot| slot.holder.is_none()).count() as u32,
                 blocklisted: own.into_iter().chain(nodes).map(|item| item.action).max(),

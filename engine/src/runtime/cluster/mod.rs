@@ -32,7 +32,7 @@ use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::blocklist::item::{BlocklistedItem, ItemKey};
 use crate::control::driver::{DriverEvent, ResourceManagerDriver};
 use crate::control::execution::TaskReport;
-use crate::control::identity::{AllocationId, NodeId, ResourceId, TaskManagerLocation};
+use crate::control::identity::{AllocationId, ResourceId, TaskManagerLocation};
 use crate::control::job_master::{
     JobMaster, JobMasterInput, JobMasterOutput, JobMasterPeer, ToResourceManager,
 };
@@ -417,9 +417,10 @@ impl Cluster {
     }
 
     fn start(&mut self, id: ResourceId, spec: &TaskManagerSpec) {
-        let node = NodeId::new(&spec.node).expect("checked with the options");
+        let (node, pool) = options::place(spec).expect("checked with the options");
         let location = TaskManagerLocation::new(id.clone(), Some(node.clone()), "127.0.0.1", 0)
-            .expect("the node's name is given");
+            .expect("the node's name is given")
+            .in_pool(pool);
         let profile = ResourceProfile::default();
         let slots = TaskSlots::new(spec.slots.max(self.slots_min), profile, OFFER_TIMEOUT);
         let report = slots.report();

@@ -1,5 +1,6 @@
 //! What the task managers of one process look like, and how the control plane over them behaves.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::{self, Config, TaskManagerSpec};
@@ -8,7 +9,7 @@ use crate::control::blocklist::options::{BlocklistOptions, OptionError, PREFIX};
 use crate::control::blocklist::registry::StrategyRegistry;
 use crate::control::blocklist::runner::StrategyMode;
 use crate::control::evacuation::OnNoCapacity;
-use crate::control::identity::NodeId;
+use crate::control::identity::{NodeId, NodePool};
 use crate::error::{Error, Result};
 use crate::topology;
 
@@ -37,7 +38,8 @@ impl ClusterOptions {
     /// The cluster that `config` describes.
     ///
     /// # Errors
-    /// `Config` if a machine's name can't be one, or a strategy or an option of it is not known.
+    /// `Config` if the name of a machine or pool can't be one, a machine is in two pools, or a strategy or an option of
+    /// it is not known.
     pub fn new(config: &Config) -> Result<Self> {
         let taskmanager = &config.taskmanager;
         let is_listed = !taskmanager.list.0.is_empty();
@@ -49,14 +51,10 @@ impl ClusterOptions {
                 None => topology::allowed_cpus().len().max(1) as u32,
             };
             let node = taskmanager.node_id.clone().unwrap_or_else(|| LOCAL_NODE.to_owned());
-            vec![TaskManagerSpec { node, slots }]
+            vec![TaskManagerSpec { node, slots, pool: None }]
         };
         let on_request = taskmanager.on_request.0.clone();
-        for spec in task_managers.iter().chain(&on_request) {
-            NodeId::new(&spec.node).map_err(|error| {
-                Error::config(format!("option 'taskmanager.list': node '{}': {error}", spec.node))
-            })?;
-        }
+        check(&task_managers, &on_request)?;
         Ok(Self {
             task_managers,
             on_request,
@@ -71,6 +69,33 @@ impl ClusterOptions {
     pub fn workers(&self) -> usize {
         self.task_managers.iter().map(|spec| spec.slots as usize).sum()
     }
+}
+
+/// The machine and the node pool of a task manager.
+pub(super) fn place(spec: &TaskManagerSpec) -> Result<(NodeId, NodePool), String> {
+    let of_node = |error| format!("node '{}': {error}", spec.node);
+    let node = NodeId::new(&spec.node).map_err(of_node)?;
+    let Some(pool) = &spec.pool else { return Ok((node, NodePool::default())) };
+    let of_pool = |error| format!("node pool '{pool}' of node '{node}': {error}");
+    let pool = NodePool::new(pool).map_err(of_pool)?;
+    Ok((node, pool))
+}
+
+/// Whether all names can be ones, and each machine is in one pool.
+fn check(list: &[TaskManagerSpec], on_request: &[TaskManagerSpec]) -> Result<()> {
+    let mut pools: BTreeMap<NodeId, NodePool> = BTreeMap::new();
+    for (key, specs) in [("taskmanager.list", list), ("taskmanager.on-request", on_request)] {
+        for spec in specs {
+            let wrong = |what: String| Error::config(format!("option '{key}': {what}"));
+            let (node, pool) = place(spec).map_err(wrong)?;
+            let known = pools.entry(node).or_insert_with(|| pool.clone());
+            if *known != pool {
+                let node = &spec.node;
+                return Err(wrong(format!("node '{node}' is in the pools '{known}' and '{pool}'")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// All strategies that a configuration can name.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::clock::EpochMillis;
 use crate::control::blocklist::item::{BlocklistAction, ItemKey, ItemType};
-use crate::control::blocklist::strategy::ClusterView;
-use crate::control::identity::{NodeId, ResourceId, TaskManagerLocation};
+use crate::control::blocklist::strategy::{ClusterView, PoolView};
+use crate::control::identity::{NodeId, NodePool, ResourceId, TaskManagerLocation};
 
 fn at(millis: u64) -> Moment {
     Moment::new(Timestamp::from_millis(millis), EpochMillis(1_000_000 + millis as i64))
@@ -15,6 +15,7 @@ fn at(millis: u64) -> Moment {
 fn failure(millis: u64, message: &str) -> FailureEvent {
     let id = ResourceId::new("tm1").expect("short");
     let location = TaskManagerLocation::new(id, NodeId::new("n1").ok(), "10.0.0.1", 7);
+    let pool = PoolView { nodes: 3, task_managers: 6, blocklisted_nodes: 1, ..PoolView::default() };
     FailureEvent {
         now: at(millis),
         job: JobId(7),
@@ -22,7 +23,7 @@ fn failure(millis: u64, message: &str) -> FailureEvent {
         locations: vec![location.expect("short")],
         cause: Cause::new("IoError", message).with_label("type", "SYSTEM"),
         chain: vec![Cause::new("Root", "\"quoted\"\nand broken")],
-        cluster: ClusterView { nodes: 3, task_managers: 6, blocklisted_nodes: 1 },
+        cluster: ClusterView::new(BTreeMap::from([(NodePool::default(), pool)])),
     }
 }
 
@@ -65,6 +66,26 @@ fn items(plugin: &mut PluginStrategy, millis: u64) -> Vec<NewItem> {
 }
 
 const ANSWER: &str = r#"read line; echo '{"id":1,"items":[{"node":"n1","timeoutMs":5000,"cause":"why"}]}'; cat >/dev/null"#;
+
+#[test]
+fn a_program_is_told_of_node_pools() {
+    let mut failure = failure(0, "disk full");
+    let gpu = NodePool::new("gpu").expect("short");
+    let view = PoolView { nodes: 2, task_managers: 2, blocklisted_nodes: 2, ..PoolView::default() };
+    failure.locations[0].pool = gpu.clone();
+    failure.cluster.pools.insert(gpu, view);
+    failure.cluster = ClusterView::new(failure.cluster.pools);
+    let line: serde_json::Value = serde_json::from_str(&wire::request(1, &failure)).expect("JSON");
+    assert_eq!(line["locations"][0]["pool"], "gpu");
+    let told = |nodes: usize, task_managers: usize, blocklisted: usize| {
+        serde_json::json!({
+            "nodes": nodes, "taskManagers": task_managers, "blocklistedNodes": blocklisted,
+        })
+    };
+    let mut all = told(5, 8, 3);
+    all["pools"] = serde_json::json!({ "default": told(3, 6, 1), "gpu": told(2, 2, 2) });
+    assert_eq!(line["cluster"], all);
+}
 
 #[test]
 fn a_program_is_asked_and_its_items_are_taken() {

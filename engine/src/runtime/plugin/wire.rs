@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! to the plug-in:   {"id":1,"job":"job-1","attempt":{"vertex":0,"subtask":1,"attempt":2},"timestamp":"1652313600000",
-//!                    "locations":[{"taskManager":"tm1","node":"n1","address":"10.0.0.1"}],
+//!                    "locations":[{"taskManager":"tm1","node":"n1","address":"10.0.0.1","pool":"default"}],
 //!                    "cause":{"class":"IoError","message":"disk full","rootClass":"IoError","labels":{}},"chain":[],
-//!                    "cluster":{"nodes":3,"taskManagers":6,"blocklistedNodes":0}}
+//!                    "cluster":{"nodes":3,"taskManagers":6,"blocklistedNodes":0,
+//!                               "pools":{"default":{"nodes":3,"taskManagers":6,"blocklistedNodes":0}}}}
 //! from the plug-in: {"id":1,"items":[{"node":"n1","action":"MARK_BLOCKLISTED","timeoutMs":600000,"cause":"disk full"}]}
 //! ```
 //!
@@ -47,7 +48,16 @@ pub(super) fn request(id: u64, failure: &FailureEvent) -> String {
             "taskManager": location.resource_id.as_str(),
             "node": location.node_id.as_str(),
             "address": location.address,
+            "pool": location.pool.as_str(),
         })
+    });
+    let pools = failure.cluster.pools.iter().map(|(name, pool)| {
+        let figures = json!({
+            "nodes": pool.nodes,
+            "taskManagers": pool.task_managers,
+            "blocklistedNodes": pool.blocklisted_nodes,
+        });
+        (name.to_string(), figures)
     });
     let mut line = json!({
         "id": id,
@@ -61,6 +71,7 @@ pub(super) fn request(id: u64, failure: &FailureEvent) -> String {
             "nodes": failure.cluster.nodes,
             "taskManagers": failure.cluster.task_managers,
             "blocklistedNodes": failure.cluster.blocklisted_nodes,
+            "pools": pools.collect::<Map<_, _>>(),
         },
     })
     .to_string();

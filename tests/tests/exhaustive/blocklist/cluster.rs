@@ -21,7 +21,6 @@ use tidegate::control::blocklist::listeners::{
 };
 use tidegate::control::blocklist::resource_manager::ResourceManagerBlocklistHandler;
 use tidegate::control::blocklist::runner::{StrategyMode, StrategyRunner};
-use tidegate::control::blocklist::strategy::ClusterView;
 use tidegate::control::blocklist::tracker::{BlocklistTracker, TrackerConfig};
 use tidegate::control::identity::{JobId, LeaderId};
 use tidegate::control::moment::Moment;
@@ -247,9 +246,7 @@ impl Cluster {
     }
 
     pub(crate) fn tick_job_master(&mut self, at: usize) {
-        self.on_job_master(at, |handler, now, out| {
-            handler.tick(now, &ClusterView::default(), out);
-        });
+        self.on_job_master(at, |handler, now, out| handler.tick(now, out));
     }
 
     /// When somebody next waits for the clock, beyond now.

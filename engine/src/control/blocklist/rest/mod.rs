@@ -9,13 +9,14 @@ mod render;
 #[cfg(test)]
 mod scenarios;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::caps::CapExceeded;
 use super::item::{ItemKey, ItemType, NewItem};
-use super::strategy::ClusterView;
-use crate::control::identity::{InvalidIdentifier, NodeId};
+use crate::control::identity::{InvalidIdentifier, NodeId, NodePool};
 use crate::control::moment::Moment;
 use crate::control::resource_manager::{ResourceManager, ResourceManagerOutput};
 
@@ -204,20 +205,9 @@ fn add(
     out: &mut Vec<ResourceManagerOutput>,
     status: Option<u16>,
 ) -> RestResponse {
-    if !query.force {
-        let blocked = rm.blocklist().blocklisted_node_count();
-        let is_new =
-            |item: &&NewItem| item.key.node().is_some() && rm.blocklist().item(&item.key).is_none();
-        let wanted = blocked + items.iter().filter(is_new).count();
-        let view = ClusterView { nodes: rm.blocklist().known_node_count(), ..Default::default() };
-        let allowed = rm.blocklist().caps().allowed(view.nodes);
-        if wanted > allowed && wanted > blocked && view.nodes > 0 {
-            let text = format!(
-                "{wanted} nodes would be blocklisted, at most {allowed} of {} may be; ?force=true does it anyway",
-                view.nodes
-            );
-            return one(409, text);
-        }
+    let errors = if query.force { Vec::new() } else { over_the_caps(rm, &items) };
+    if !errors.is_empty() {
+        return RestResponse::error(409, errors);
     }
     let mut body = json!({});
     if query.verbose {
@@ -241,6 +231,29 @@ fn add(
         response.audit.push(render::audit(now, "add", &item.key, &item.origin, old, new));
     }
     response
+}
+
+/// What is wrong with blocklisting the nodes of `items`, for each pool with too little room and for the fleet. Nothing
+/// is while no node is known.
+fn over_the_caps(rm: &ResourceManager, items: &[NewItem]) -> Vec<String> {
+    if rm.blocklist().fleet().known_node_count() == 0 {
+        return Vec::new();
+    }
+    let mut room = rm.blocklist().room();
+    let mut over: BTreeMap<Option<NodePool>, (usize, usize)> = BTreeMap::new();
+    for key in items.iter().map(|item| &item.key).filter(|key| key.node().is_some()) {
+        if let Err(CapExceeded { pool, blocklisted, allowed, .. }) = room.take(key) {
+            over.entry(pool).or_insert((blocklisted, allowed)).0 += 1;
+        }
+    }
+    let error = |(pool, (wanted, allowed)): (Option<NodePool>, _)| {
+        let pool = pool.filter(|pool| !pool.is_default());
+        let of_pool = pool.map(|pool| format!(" of pool {pool}")).unwrap_or_default();
+        format!(
+            "{wanted} nodes{of_pool} would be blocklisted, at most {allowed} may be; ?force=true does it anyway"
+        )
+    };
+    over.into_iter().map(error).collect()
 }
 
 fn remove(

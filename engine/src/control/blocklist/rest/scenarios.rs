@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::identity::ResourceId;
-use crate::control::resource_manager::scenarios::{register, resource_manager};
+use crate::control::resource_manager::scenarios::{register, register_in_pool, resource_manager};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -255,6 +255,34 @@ fn r08_people_exceed_the_cap_only_with_force() {
     assert_eq!(add("", "n2"), 409);
     assert_eq!(add("", "n1"), 200, "an update is no more");
     assert_eq!(add("force=true", "n2"), 200);
+}
+
+#[test]
+fn b21_people_exceed_the_cap_of_a_pool_only_with_force() {
+    let mut rm = resource_manager(true, false);
+    for i in 1..=20 {
+        register(&mut rm, &format!("tm-n{i}"), &format!("n{i}"));
+    }
+    for n in ["gpu1", "gpu2"] {
+        register_in_pool(&mut rm, &format!("tm-{n}"), n, NodePool::new("gpu").expect("short"));
+    }
+    let mut add = |query: &str, nodes: &[&str]| {
+        let entry = |n: &&str| json!({ "id": n, "action": "MARK_BLOCKLISTED" });
+        let entries: Vec<Value> = nodes.iter().map(entry).collect();
+        let body = json!({ "newBlocklistedNodes": entries }).to_string();
+        call_at(&mut rm, "POST", "/blocklist/add", query, body.as_bytes())
+    };
+    let both = add("", &["gpu1", "gpu2", "n1"]);
+    assert_eq!(both.status, 409);
+    let text =
+        "2 nodes of pool gpu would be blocklisted, at most 1 may be; ?force=true does it anyway";
+    assert_eq!(both.body, json!({ "errors": [text] }));
+    assert_eq!(add("dryRun=true", &["gpu1", "gpu2"]).status, 409);
+    assert_eq!(add("", &["gpu1"]).status, 200);
+    assert_eq!(add("", &["gpu2"]).status, 409);
+    assert_eq!(add("dryRun=true", &["n1"]).status, 200);
+    assert_eq!(add("", &["n1", "gpu1"]).status, 200, "another pool, and an update");
+    assert_eq!(add("force=true", &["gpu2"]).status, 200);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::world::{Deed, Recorder, failure, job_master, resource_manager};
 use super::*;
 use crate::control::blocklist::checker::BlocklistedTaskManagerChecker;
 use crate::control::blocklist::runner::{PANICS_MAX, StrategyMode, StrategyRunner};
-use crate::control::blocklist::strategy::{BlocklistStrategy, ClusterView, FailureEvent};
+use crate::control::blocklist::strategy::{BlocklistStrategy, FailureEvent};
 use crate::control::identity::LeaderId;
 
 const JM1: JobId = JobId(1);
@@ -150,13 +150,13 @@ fn h11_a_task_manager_item_covers_only_itself() {
     rm.add_new_blocklisted_items(at(0), vec![wish(tm("tm3"), M, 100)], &mut seen);
     assert!(rm.is_blocklisted_task_manager(&rid("tm3")));
     assert!(!rm.is_blocklisted_task_manager(&rid("tm4")));
-    assert_eq!(rm.blocklisted_node_count(), 0);
+    assert_eq!(rm.fleet().view().blocklisted_nodes, 0);
     assert!(rm.snapshot().nodes().is_empty());
 }
 
 /// Blames the node of every failure.
 #[derive(Debug)]
-struct BlameNode;
+pub(super) struct BlameNode;
 
 impl BlocklistStrategy for BlameNode {
     fn name(&self) -> &'static str {
@@ -291,8 +291,10 @@ fn shadow_mode_keeps_what_it_would_have_done() {
 fn r08_the_cap_refuses_a_second_automatic_node_of_three() {
     let mut seen = Recorder::default();
     let mut jm = job_master(vec![Box::new(BlameNode)], StrategyMode::Enforce);
+    for (tm, node) in [("tm1", "n1"), ("tm2", "n2"), ("tm3", "n3")] {
+        jm.register_task_manager(&location(tm, node));
+    }
     let mut event = failure("IoError", &[location("tm1", "n1")]);
-    event.cluster = ClusterView { nodes: 3, task_managers: 3, blocklisted_nodes: 0 };
     assert!(jm.notify_exception(&event, &mut seen).is_empty());
     event.locations = vec![location("tm2", "n2")];
     let refused = jm.notify_exception(&event, &mut seen);

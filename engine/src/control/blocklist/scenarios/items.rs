@@ -251,9 +251,9 @@ fn an_item_and_its_tombstone_may_end_in_one_look() {
     tracker.remove_items(at(1), &[node("n")]);
     let again = tracker.issue(at(2), wish(node("n"), M, 500));
     tracker.add_new_blocklisted_items(at(2), [again]);
-    assert_eq!(tracker.blocklisted_node_count(), 1);
+    assert_eq!(tracker.fleet().view().blocklisted_nodes, 1);
     assert_eq!(tracker.remove_timed_out(at(1_000_000)).len(), 1);
-    assert_eq!(tracker.blocklisted_node_count(), 0);
+    assert_eq!(tracker.fleet().view().blocklisted_nodes, 0);
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 mod handlers;
 mod items;
+mod pools;
 mod strategies;
 mod synchronisation;
 mod world;

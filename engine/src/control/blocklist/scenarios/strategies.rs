@@ -10,8 +10,9 @@ use crate::control::blocklist::pattern::{Pattern, PatternCompiler};
 use crate::control::blocklist::plugin::{Plugin, PluginConfig, PluginInput, PluginOutput};
 use crate::control::blocklist::rules::RulesStrategy;
 use crate::control::blocklist::strategy::{
-    BlocklistStrategy, ClusterView, FailureEvent, ProgressEvent, RemovalReason,
+    BlocklistStrategy, ClusterView, FailureEvent, PoolView, ProgressEvent, RemovalReason,
 };
+use crate::control::identity::NodePool;
 use crate::id::{Attempt, AttemptId, SubtaskId};
 
 /// Alternatives of plain texts, so that these tests need no feature.
@@ -45,7 +46,26 @@ fn event(class: &str, places: &[(&str, &str)], second: u64, attempt: u32) -> Fai
     let mut event = failure(class, &places);
     event.now = at(second * 1000);
     event.attempt = Some(AttemptId { subtask: SubtaskId::new(0, 0), attempt: Attempt(attempt) });
-    event.cluster = ClusterView { nodes: 10, task_managers: 10, blocklisted_nodes: 0 };
+    event.cluster = cluster(&[("default", 10)]);
+    event
+}
+
+/// A cluster of pools with so many nodes each, one task manager on each.
+fn cluster(pools: &[(&str, usize)]) -> ClusterView {
+    let view = |&(name, nodes): &(&str, usize)| {
+        let pool = NodePool::new(name).expect("short");
+        (pool, PoolView { nodes, task_managers: nodes, ..PoolView::default() })
+    };
+    ClusterView::new(pools.iter().map(view).collect())
+}
+
+/// A failure on a node of pool `gpu`, which has `nodes` of 20 + `nodes`.
+fn gpu_event(class: &str, n: &str, nodes: usize, attempt: u32) -> FailureEvent {
+    let mut event = event(class, &[("tm", n)], 0, attempt);
+    event.cluster = cluster(&[("default", 20), ("gpu", nodes)]);
+    for location in &mut event.locations {
+        location.pool = NodePool::new("gpu").expect("short");
+    }
     event
 }
 
@@ -193,6 +213,35 @@ fn b19_one_poisoned_task_can_not_quarantine_the_fleet() {
         blocked += strategy.generate_blocklisted_items(&event).len();
     }
     assert_eq!(blocked, 0, "what fails everywhere is not the machine");
+}
+
+#[test]
+fn b21_what_fails_on_much_of_a_pool_is_not_the_machine() {
+    let mut strategy = health();
+    for n in ["gpu1", "gpu2", "gpu3"] {
+        strategy.generate_blocklisted_items(&gpu_event("Driver", n, 5, 0));
+    }
+    for attempt in 1..20 {
+        let items = strategy.generate_blocklisted_items(&gpu_event("Driver", "gpu1", 5, attempt));
+        assert!(items.is_empty(), "it was seen on 3 of 5, though on 3 of 25");
+    }
+}
+
+#[test]
+fn b21_a_node_must_stand_out_from_its_own_pool() {
+    let options = HealthOptions { min_failures: 4, ..HealthOptions::default() };
+    let mut strategy = HealthStrategy::new(options);
+    let mut attempt = 0;
+    let mut fail = |n: &str| {
+        attempt += 1;
+        // Causes of many classes, so that none is common.
+        let event = gpu_event(&format!("Cause{attempt}"), n, 3, attempt);
+        strategy.generate_blocklisted_items(&event).len()
+    };
+    let before = ["gpu1", "gpu2", "gpu1", "gpu2", "gpu1", "gpu2", "gpu3"].map(&mut fail);
+    assert_eq!(before, [0; 7]);
+    assert_eq!(fail("gpu1"), 0, "4 failures are many in the fleet, but not beside 3 and 1");
+    assert_eq!(fail("gpu1"), 1);
 }
 
 #[test]

@@ -291,7 +291,7 @@ impl World {
     pub(super) fn tick_all(&mut self) {
         self.on_rm(|rm, now, out| rm.tick(now, out));
         for job in self.jms.keys().copied().collect::<Vec<_>>() {
-            self.on_jm(job.0, |jm, now, out| jm.tick(now, &ClusterView::default(), out));
+            self.on_jm(job.0, |jm, now, out| jm.tick(now, out));
         }
     }
 
