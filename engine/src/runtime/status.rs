@@ -89,7 +89,7 @@ pub struct JobStatus {
     pub checkpoints_completed: u64,
     /// How many checkpoints failed, were declined or timed out.
     pub checkpoints_failed: u64,
-    /// Why the last of those failed.
+    /// Why the last of those failed that had begun; else why one could not begin.
     pub last_checkpoint_failure: Option<String>,
     /// What made it restart or fail last.
     pub last_failure: Option<String>,

@@ -67,7 +67,10 @@ impl Control {
                 self.shared.update(|board| {
                     board.checkpoint_under_way.take_if(|(id, _)| Some(*id) == checkpoint);
                     board.checkpoints_failed += 1;
-                    board.last_checkpoint_failure = Some(text);
+                    // One that did not even begin says less than one that failed.
+                    if checkpoint.is_some() || board.last_checkpoint_failure.is_none() {
+                        board.last_checkpoint_failure = Some(text);
+                    }
                 });
             }
             Fact::Acknowledged { .. } | Fact::LateAck { .. } => {}
