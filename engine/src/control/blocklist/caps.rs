@@ -1,9 +1,9 @@
 //! How much of the fleet strategies may blocklist.
 //!
-//! People may do more (with `force`); a machine that decides on its own must not strangle the job. Two bounds hold at
-//! once: a share of each node pool, as what runs in a small pool often can't run elsewhere, and a number for the whole
-//! fleet. While the size of the fleet is unknown no share can be told, and only the number holds. Asked by both
-//! handlers and by the REST interface.
+//! People may do more (with `force`); a machine that decides on its own must not strangle the job. Three bounds hold at
+//! once: a share of each node pool, as what runs in a small pool often can't run elsewhere, the same share of the whole
+//! fleet, as many small pools may lose a node each, and a number. While the size of the fleet is unknown no share can
+//! be told, and only the number holds. Asked by both handlers and by the REST interface.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use crate::control::identity::NodePool;
 /// Bounds for items made automatically.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
-    /// The largest share of a pool's known nodes that may be blocklisted, 0 to 1; never less than one node.
+    /// The largest share of a pool's known nodes, and of the fleet's, that may be blocklisted, 0 to 1; never less than
+    /// one node.
     pub max_blocked_ratio: f64,
     /// The most nodes of the fleet that may be blocklisted; never less than one.
     pub max_blocked_nodes: usize,
@@ -32,7 +33,7 @@ impl Default for Caps {
 pub struct CapExceeded {
     /// The resource that stays in use.
     pub key: ItemKey,
-    /// The pool whose share is used up; `None` if it is the bound of the whole fleet.
+    /// The pool whose share is used up; `None` if it is a bound of the whole fleet.
     pub pool: Option<NodePool>,
     /// How many of its kind are blocklisted there.
     pub blocklisted: usize,
@@ -74,7 +75,7 @@ impl Caps {
         (admitted, refused)
     }
 
-    /// How many of a pool's `known` may be blocklisted.
+    /// How many of `known` may be blocklisted.
     fn share(&self, known: usize) -> usize {
         let share = (known as f64 * self.max_blocked_ratio.clamp(0.0, 1.0)).floor() as usize;
         share.max(1)
@@ -107,11 +108,12 @@ impl Room<'_> {
         let of_all = self.pools.values().map(|view| view.of(item_type));
         let (known, blocklisted) =
             of_all.fold((0, 0), |sum, pool| (sum.0 + pool.0, sum.1 + pool.1));
-        let allowed = self.caps.max_blocked_nodes.max(1);
+        let is_unknown = known == 0;
+        let share = if is_unknown { usize::MAX } else { self.caps.share(known) };
+        let allowed = self.caps.max_blocked_nodes.max(1).min(share);
         if blocklisted >= allowed {
             return exceeded(None, blocklisted, allowed);
         }
-        let is_unknown = known == 0;
         let pool = self.fleet.pool_of(key);
         let (known, blocklisted) = self.pools.entry(pool.clone()).or_default().of_mut(item_type);
         let allowed = self.caps.share(*known);

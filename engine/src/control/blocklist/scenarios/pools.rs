@@ -60,6 +60,19 @@ fn b21_a_small_pool_is_not_blocklisted_as_a_whole() {
 }
 
 #[test]
+fn b21_many_small_pools_do_not_add_up_to_more_than_the_fleets_share() {
+    let alone =
+        |i: usize| location(&format!("tm-n{i}"), &format!("n{i}")).in_pool(pool(&format!("p{i}")));
+    let fleet: Vec<_> = (1..=10).map(alone).collect();
+    let mut jm = master_of(&fleet);
+    for location in &fleet[..3] {
+        assert_eq!(blame(&mut jm, std::slice::from_ref(location)), []);
+    }
+    let exceeded = CapExceeded { key: node("n4"), pool: None, blocklisted: 3, allowed: 3 };
+    assert_eq!(blame(&mut jm, &fleet[3..4]), [exceeded]);
+}
+
+#[test]
 fn b21_the_resource_manager_refuses_what_a_job_master_found_room_for() {
     let mut world = World::new(2);
     for location in fleet() {
