@@ -150,7 +150,7 @@ fn b21_the_caps_hold_for_each_pool_of_a_job_that_runs() {
     let mut config = config();
     for (key, value) in [
         ("taskmanager.list", "node1:1,node2:1,node3:1:gpu,node4:1:gpu"),
-        ("cluster.resource-blocklist.max-blocked-ratio", "0.33"),
+        ("cluster.resource-blocklist.max-blocked-ratio", "0.5"),
     ] {
         config.set(key, value, Origin::Code).expect("the value is right");
     }

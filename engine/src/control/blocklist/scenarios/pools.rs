@@ -97,7 +97,7 @@ fn b21_the_resource_manager_refuses_what_a_job_master_found_room_for() {
 
 #[test]
 fn b21_a_pool_of_one_node_is_like_a_fleet_of_one() {
-    let mut jm = master_of(&[location("tm-n1", "n1"), on_gpu("gpu1")]);
+    let mut jm = master_of(&[&fleet()[..20], &[on_gpu("gpu1")]].concat());
     assert_eq!(blame(&mut jm, &[on_gpu("gpu1")]), [], "never less than one");
     assert_eq!(blame(&mut jm, &[location("tm-n1", "n1")]), []);
     let mut alone = master_of(&[location("tm-n1", "n1")]);
@@ -107,12 +107,12 @@ fn b21_a_pool_of_one_node_is_like_a_fleet_of_one() {
 #[test]
 fn b21_the_bound_in_nodes_holds_for_all_pools_together() {
     let mut tracker = tracker();
-    let names: Vec<String> = (0..12).map(|i| format!("n{i}")).collect();
+    let names: Vec<String> = (0..48).map(|i| format!("n{i}")).collect();
     for (i, n) in names.iter().enumerate() {
-        let location = location(&format!("tm-{n}"), n).in_pool(pool(&format!("pool{i}")));
+        let location = location(&format!("tm-{n}"), n).in_pool(pool(&format!("pool{}", i % 12)));
         tracker.register_task_manager(&location);
     }
-    let items = names.iter().map(|n| automatic(node(n), M, LONG)).collect();
+    let items = names[..12].iter().map(|n| automatic(node(n), M, LONG)).collect();
     let (admitted, refused) = Caps::default().admit(tracker.fleet(), items);
     assert_eq!((admitted.len(), refused.len()), (10, 2));
     assert_eq!((&refused[0].pool, refused[0].blocklisted, refused[0].allowed), (&None, 10, 10));
