@@ -53,7 +53,6 @@ for ((round = 1; round <= rounds; round++)); do
                     go "$ours" w2 workers="$workers" events=20_000_000 ckpt=1
                     ;;
                 w2-few-keys)
-                    go "$theirs/peer-hand" w2 workers="$workers" events=50_000_000 keys=1_000
                     go "$theirs/peer-timely" w2 workers="$workers" events=50_000_000 keys=1_000
                     go "$theirs/peer-renoir" w2 workers="$workers" events=50_000_000 keys=1_000
                     go "$ours" w2 workers="$workers" events=50_000_000 keys=1_000
