@@ -1,5 +1,6 @@
-//! What it costs to have a job's blocklist on and in use: W2 with it, its REST server and calls at a rate, and W2 without
-//! any, taking turns. The client is a thread of the same process, and its time on the CPUs counts too.
+//! What it costs to have a job's blocklist on and in use: W2 with its REST server, which is called at a rate in every other
+//! window of its time, and W2 without either, taking turns. The client is a thread of the same process, and its time on the CPUs
+//! counts too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::{Config, Job};
+use tidegate::{Config, ErrorKind, Job, JobHandle};
 
 use crate::args::{Args, Command, opt};
 use crate::clocked::Span;
@@ -20,51 +21,72 @@ use crate::w2;
 /// The command.
 pub const COMMAND: Command = Command {
     name: "steered",
-    about: "w2 with a blocklist under REST calls, and without one, taking turns",
+    about: "w2 with a blocklist, under REST calls and not, and without one, taking turns",
     options: &[
-        opt("events", "N", "100,000,000 if not given"),
+        opt("seconds", "N", "so long is each run; 10 if not given"),
         opt("calls", "N", "so many calls a second; 200 if not given"),
-        opt("rounds", "N", "so many pairs of runs after one to warm up; 5 if not given"),
+        opt("rounds", "N", "so many pairs of runs; 5 if not given"),
         WORKERS,
     ],
 };
+
+/// How long calls are made, and how long none are. What the machine does besides changes more slowly than that, as a rule.
+const WINDOW: Duration = Duration::from_millis(250);
+/// A job that has just begun is slower.
+const WARMING: Duration = Duration::from_millis(500);
+/// More than a run takes.
+const EVENTS: u64 = 1 << 40;
 
 /// Runs the command.
 ///
 /// # Errors
 /// What is wrong with an option, or why a job or a call failed.
 pub fn steered(mut args: Args) -> Result<(), Failure> {
-    let events = args.number("events", 100_000_000)?;
+    let seconds = args.number("seconds", 10)?;
+    if !(1..=3600).contains(&seconds) {
+        return Err(Failure::Usage("--seconds: from 1 to 3600".to_owned()));
+    }
     let calls = args.number("calls", 200)?;
     if !(1..=100_000).contains(&calls) {
         return Err(Failure::Usage("--calls: from 1 to 100000".to_owned()));
     }
+    let pause = Duration::from_secs(1) / u32::try_from(calls).expect("at most 100,000");
     let rounds = args.number("rounds", 5)?;
     args.default("checkpoint.interval", "never");
     let mut with = args.config.clone();
     with.blocklist.enabled = true;
     with.rest.address = Some("127.0.0.1:0".to_owned());
-    let (mut shares, mut times) = (Vec::new(), Vec::new());
-    for round in 0..=rounds {
-        let alone = w2_seconds(args.config.clone(), events, None)?.0;
-        let pause = Duration::from_secs(1) / u32::try_from(calls).expect("at most 100,000");
-        let (steered, called) = w2_seconds(with.clone(), events, Some(pause))?;
-        if round > 0 {
-            shares.push(alone / steered);
-            times.extend(called);
-        }
+    let (mut called, mut quiet, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let steered = || run(with.clone(), seconds, Some(pause));
+        // Each is as often the first of its pair as the second.
+        let (on, off) = if round % 2 == 0 {
+            let on = steered()?;
+            (on, run(args.config.clone(), seconds, None)?)
+        } else {
+            let off = run(args.config.clone(), seconds, None)?;
+            (steered()?, off)
+        };
+        // Quiet, called, called, quiet: what drifts evenly is in both halves.
+        let four = on.rates.chunks_exact(4);
+        called.extend(four.clone().map(|rate| (rate[1] + rate[2]) / (rate[0] + rate[3])));
+        let of_quiet = Shares::of(four.flat_map(|rate| [rate[0], rate[3]])).median();
+        quiet.extend(of_quiet.zip(Shares::of(off.rates).median()).map(|(on, off)| on / off));
+        times.extend(on.times);
     }
-    shares.sort_by(f64::total_cmp);
+    let (called, quiet) = (Shares::of(called), Shares::of(quiet));
     let times: Quantiles = times.into_iter().collect();
     let line = Line::new()
         .text("peer", "tidegate")
         .text("workload", COMMAND.name)
         .text("params", &format!("workers={} calls_per_s={calls}", args.workers()))
-        .raw("events", events)
-        .raw("rounds", shares.len())
-        .decimals("to_alone_least", shares.first().copied(), 3)
-        .decimals("to_alone_median", shares.get(shares.len() / 2).copied(), 3)
-        .decimals("to_alone_greatest", shares.last().copied(), 3)
+        .raw("seconds", seconds)
+        .raw("rounds", quiet.0.len())
+        .raw("windows", called.0.len() * 4)
+        .decimals("called_to_quiet_low", called.bound(-1.0), 3)
+        .decimals("called_to_quiet", called.median(), 3)
+        .decimals("called_to_quiet_high", called.bound(1.0), 3)
+        .decimals("quiet_to_off", quiet.median(), 3)
         .raw("calls", times.count())
         .decimals("call_ms_median", times.millis(0.5), 3)
         .decimals("call_ms_p99", times.millis(0.99), 3);
@@ -72,82 +94,123 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs W2, with a call every `pause` if one is given. How long it took, and each call.
-fn w2_seconds(
-    config: Config,
-    events: u64,
-    pause: Option<Duration>,
-) -> Result<(f64, Vec<Duration>), Failure> {
-    let span = Span::default();
+/// Figures in ascending order.
+struct Shares(Vec<f64>);
+
+impl Shares {
+    fn of(shares: impl IntoIterator<Item = f64>) -> Self {
+        let mut shares: Vec<f64> = shares.into_iter().collect();
+        shares.sort_by(f64::total_cmp);
+        Self(shares)
+    }
+
+    fn median(&self) -> Option<f64> {
+        self.bound(0.0)
+    }
+
+    /// With a probability of 95 % the true median lies between those of -1 and 1.
+    fn bound(&self, side: f64) -> Option<f64> {
+        let count = self.0.len() as f64;
+        let rank = (count + side * 1.96 * count.sqrt()) / 2.0;
+        self.0.get(rank.clamp(0.0, (count - 1.0).max(0.0)) as usize).copied()
+    }
+}
+
+/// What was seen of one run.
+struct Seen {
+    /// Records a second in each window.
+    rates: Vec<f64>,
+    /// How long each call took.
+    times: Vec<Duration>,
+}
+
+/// Runs W2 for so many seconds, with a call every `pause` in two of four windows if one is given.
+fn run(config: Config, seconds: u64, pause: Option<Duration>) -> Result<Seen, Failure> {
     let job = Job::with_config(COMMAND.name, config);
-    let folded = w2::write_down(&job, events, w2::KEYS, &span);
+    let _folded = w2::write_down(&job, EVENTS, w2::KEYS, &Span::default());
     let handle = job.spawn()?;
-    // Closed when the job is over.
-    let (running, over) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let client = match (pause, handle.rest_address()) {
         (Some(pause), Some(address)) => {
-            Some(thread::spawn(move || call_until(address, pause, &over)))
+            Some(thread::spawn(move || call_as_told(address, pause, &told)))
         }
         _ => None,
     };
-    let joined = handle.join();
-    drop(running);
-    let called = match client.map(thread::JoinHandle::join) {
-        Some(Ok(called)) => called,
+    thread::sleep(WARMING);
+    let (mut rates, mut before) = (Vec::new(), (Instant::now(), records(&handle)));
+    for window in 0..seconds * 4 {
+        let _ = tell.send(matches!(window % 4, 1 | 2));
+        thread::sleep(WINDOW);
+        let now = (Instant::now(), records(&handle));
+        rates.push(now.1.saturating_sub(before.1) as f64 / (now.0 - before.0).as_secs_f64());
+        before = now;
+    }
+    drop(tell);
+    let times = match client.map(thread::JoinHandle::join) {
+        Some(Ok(times)) => times,
         Some(Err(_)) => return Err(Failure::Other("the client panicked".to_owned())),
         None => Ok(Vec::new()),
     };
-    joined?;
-    drop(folded.take());
-    let called = called.map_err(|e| Failure::Other(format!("a call failed: {e}")))?;
-    Ok((span.seconds(), called))
+    match handle.cancel() {
+        Err(error) if error.kind() == ErrorKind::Cancelled => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(Failure::Other("the job has come to its end".to_owned())),
+    }
+    let times = times.map_err(|e| Failure::Other(format!("a call failed: {e}")))?;
+    Ok(Seen { rates, times })
 }
 
-/// Blocks a task manager that isn't there, reads the list and removes it again, until the job is over.
-fn call_until(
+/// Records that its tasks have taken by now.
+fn records(handle: &JobHandle) -> u64 {
+    handle.metrics().tasks.iter().map(|task| task.figures.records_in).sum()
+}
+
+/// Blocks a task manager that isn't there, reads the list and removes it again, while told to, until nobody tells any more.
+fn call_as_told(
     address: SocketAddr,
     pause: Duration,
-    over: &Receiver<()>,
+    told: &Receiver<bool>,
 ) -> std::io::Result<Vec<Duration>> {
     let mut stream = BufReader::new(TcpStream::connect(address)?);
     stream.get_ref().set_nodelay(true)?;
-    let (begun, mut times) = (Instant::now(), Vec::new());
-    for number in 0.. {
-        let due = begun + pause * number;
-        let wait = due.saturating_duration_since(Instant::now());
-        if over.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
-        let id = format!("absent-{}", number / 3);
-        let (line, body) = match number % 3 {
-            0 => {
-                let item =
-                    format!(r#"{{"id":"{id}","action":"MARK_BLOCKLISTED","timeout":"1 min"}}"#);
-                ("POST /blocklist/add", format!(r#"{{"newBlocklistedTaskManagers":[{item}]}}"#))
-            }
-            1 => ("GET /blocklist", String::new()),
-            _ => {
-                let ids = format!(r#"[{{"id":"{id}"}}]"#);
-                (
-                    "POST /blocklist/remove",
-                    format!(r#"{{"blocklistedTaskManagersToRemove":{ids}}}"#),
-                )
-            }
+    let (mut number, mut times, mut due) = (0, Vec::new(), None);
+    loop {
+        let heard = match due {
+            Some(due) => told.recv_timeout(due - Instant::now()),
+            None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        let asked = Instant::now();
-        match call(&mut stream, line, &body) {
-            Ok(200) => times.push(asked.elapsed()),
-            // The job has just ended.
-            Ok(503) => break,
-            Ok(status) => return Err(std::io::Error::other(format!("{line}: status {status}"))),
-            Err(error) => {
-                // The server ends with the job, which is told a little later.
-                let told = over.recv_timeout(Duration::from_secs(10));
-                return if told == Err(RecvTimeoutError::Timeout) { Err(error) } else { Ok(times) };
+        match heard {
+            Ok(true) => due = due.or(Some(Instant::now())),
+            Ok(false) => due = None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(times),
+            Err(RecvTimeoutError::Timeout) => {
+                due = due.map(|due| due + pause);
+                let (line, body) = request(number);
+                number += 1;
+                let asked = Instant::now();
+                match call(&mut stream, line, &body)? {
+                    200 => times.push(asked.elapsed()),
+                    status => return Err(std::io::Error::other(format!("{line}: {status}"))),
+                }
             }
         }
     }
-    Ok(times)
+}
+
+/// What is asked for by the call of this number.
+fn request(number: u64) -> (&'static str, String) {
+    let id = format!("absent-{}", number / 3);
+    match number % 3 {
+        0 => {
+            let item = format!(r#"{{"id":"{id}","action":"MARK_BLOCKLISTED","timeout":"1 min"}}"#);
+            ("POST /blocklist/add", format!(r#"{{"newBlocklistedTaskManagers":[{item}]}}"#))
+        }
+        1 => ("GET /blocklist", String::new()),
+        _ => {
+            let ids = format!(r#"[{{"id":"{id}"}}]"#);
+            ("POST /blocklist/remove", format!(r#"{{"blocklistedTaskManagersToRemove":{ids}}}"#))
+        }
+    }
 }
 
 /// One call over a connection that is kept. The answer's status.

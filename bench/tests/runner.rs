@@ -149,7 +149,11 @@ fn the_commands_that_measure_print_their_figures_however_options_are_written() {
         ),
         ("checkpoint", "mode=aligned count=1 sink-rate=500_000 workers=1", &["ckpt_ms_median"]),
         ("spill", "mib=1 count=1 workers=1", &["mapped_bytes", "worker_ms_max"]),
-        ("steered", "rounds=1 events=5_000_000 workers=2", &["to_alone_median", "call_ms_p99"]),
+        (
+            "steered",
+            "rounds=2 seconds=1 workers=2",
+            &["called_to_quiet", "quiet_to_off", "call_ms_p99"],
+        ),
     ] {
         let flags = options.split(' ').flat_map(|option| {
             let (key, value) = option.split_once('=').expect("an option has a value");
