@@ -14,7 +14,7 @@ use crate::graph::{ExecutionGraph, Graph, Plan, Stream};
 use crate::id::CheckpointId;
 use crate::operator::FromSource;
 #[cfg(feature = "rest")]
-use crate::rest::{RestOptions, RestServer};
+use crate::rest::{RestOptions, RestServer, Serving};
 use crate::runtime::{
     Begin, ClusterOptions, JobEndpoint, JobMetrics, JobState, JobStatus, Parts, Request,
     RuntimeOptions, SavepointStop, Shared, Wish, begin,
@@ -127,26 +127,34 @@ impl Job {
     pub fn spawn(self) -> Result<JobHandle> {
         let (options, store) = (self.runtime_options()?, self.store());
         #[cfg(feature = "rest")]
-        let config = self.config.clone();
-        let (parts, endpoint) = match self.start(&options, store)? {
-            Started::Ended(endpoint) => (None, endpoint),
-            Started::Ready(mut parts) => {
-                parts.spawn(&options)?;
-                let endpoint = parts.endpoint();
-                (Some(*parts), endpoint)
+        let (config, rest) = (self.config.clone(), RestOptions::from_config(&self.config)?);
+        let mut started = self.start(&options, store)?;
+        let endpoint = started.endpoint();
+        #[cfg(feature = "rest")]
+        let served = match rest {
+            Some(rest) => {
+                let serving = Serving::open(endpoint.clone(), config.clone(), rest)?;
+                Some(started.spawn_served(&options, serving)?)
+            }
+            None => {
+                started.spawn(&options)?;
+                None
             }
         };
-        let shared = endpoint.shared().clone();
-        let handle = JobHandle {
-            parts,
-            shared,
+        #[cfg(not(feature = "rest"))]
+        started.spawn(&options)?;
+        Ok(JobHandle {
+            parts: match started {
+                Started::Ended(_) => None,
+                Started::Ready(parts) => Some(*parts),
+            },
+            shared: endpoint.shared().clone(),
             endpoint,
             #[cfg(feature = "rest")]
             config,
             #[cfg(feature = "rest")]
-            served: None,
-        };
-        handle.served()
+            served,
+        })
     }
 
     /// The job to be stepped by the caller's thread: no thread is started.
@@ -319,6 +327,32 @@ enum Started {
     Ready(Box<Parts>),
 }
 
+impl Started {
+    fn endpoint(&self) -> JobEndpoint {
+        match self {
+            Self::Ended(endpoint) => endpoint.clone(),
+            Self::Ready(parts) => parts.endpoint(),
+        }
+    }
+
+    /// Starts the threads, if the job has not ended.
+    fn spawn(&mut self, options: &RuntimeOptions) -> Result<()> {
+        match self {
+            Self::Ended(_) => Ok(()),
+            Self::Ready(parts) => parts.spawn(options, None).map(drop),
+        }
+    }
+
+    /// The same, and serves the job.
+    #[cfg(feature = "rest")]
+    fn spawn_served(&mut self, options: &RuntimeOptions, serving: Serving) -> Result<RestServer> {
+        match self {
+            Self::Ended(_) => serving.alone(),
+            Self::Ready(parts) => serving.on_control(|host| parts.spawn(options, Some(host))),
+        }
+    }
+}
+
 /// A running job. Dropping it cancels the job without waiting.
 #[derive(Debug)]
 pub struct JobHandle {
@@ -327,34 +361,19 @@ pub struct JobHandle {
     endpoint: JobEndpoint,
     #[cfg(feature = "rest")]
     config: Config,
-    /// The server that `rest.address` asks for. It ends with the handle.
+    /// The server that `rest.address` asks for, on the control thread. It ends with the handle.
     #[cfg(feature = "rest")]
     served: Option<RestServer>,
 }
 
 impl JobHandle {
-    /// Serves the job where `rest.address` says.
-    #[cfg(feature = "rest")]
-    fn served(mut self) -> Result<Self> {
-        if let Some(options) = RestOptions::from_config(&self.config)? {
-            self.served = Some(self.serve(options)?);
-        }
-        Ok(self)
-    }
-
-    #[cfg(not(feature = "rest"))]
-    #[expect(clippy::unnecessary_wraps, reason = "with the feature `rest` it can fail")]
-    fn served(self) -> Result<Self> {
-        Ok(self)
-    }
-
     /// Serves the job's REST interface until the server is dropped; see [`rest`](crate::rest).
     ///
     /// # Errors
     /// `Config` if the options ask for what is not safe; `Io` if the address can't be listened on.
     #[cfg(feature = "rest")]
     pub fn serve(&self, options: RestOptions) -> Result<RestServer> {
-        RestServer::start(self.endpoint.clone(), self.config.clone(), options)
+        Serving::open(self.endpoint.clone(), self.config.clone(), options)?.alone()
     }
 
     /// Where the job is served, if `rest.address` asked for it. With port 0 the system has chosen one.
@@ -537,7 +556,7 @@ impl JobStepper {
     /// As for [`JobHandle::serve`].
     #[cfg(feature = "rest")]
     pub fn serve(&self, options: RestOptions) -> Result<RestServer> {
-        RestServer::start(self.endpoint.clone(), self.config.clone(), options)
+        Serving::open(self.endpoint.clone(), self.config.clone(), options)?.alone()
     }
 
     /// The job as other threads reach it.

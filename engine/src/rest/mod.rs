@@ -1,4 +1,4 @@
-//! The REST interface of a running job: one server, on one thread of its own.
+//! The REST interface of a running job: one server, on the control thread, or on a thread of its own for who opens one more.
 //!
 //! A request passes `guard` (who may ask, and how much), finds its row in `routes`, which is the one table that the
 //! router and the description are made from, and is answered by the file of its noun. What only the control thread
@@ -47,6 +47,7 @@ pub use audit::AuditSink;
 #[doc(hidden)]
 pub use query::query_decoded;
 pub use server::RestServer;
+pub(crate) use server::Serving;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

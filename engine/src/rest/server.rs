@@ -1,14 +1,17 @@
-//! The server's thread: takes connections, bounds them, and ends with its handle.
+//! The server: takes connections, bounds them, and ends with its handle.
 //!
-//! It is a thread of its own so that no client, however slow, can hold up the control thread. What clients send is read with time
-//! limits, and too many connections push the idlest out.
+//! The one that `rest.address` asks for shares the control thread, where answers cost no change of threads (bench `steered`); others
+//! have a thread of their own. Nothing in it waits for a client, however slow: what clients send is read with time limits, and too many
+//! connections push the idlest out.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -32,7 +36,7 @@ use super::seats::{SeatId, Seats};
 use super::triggers::{Triggers, owes_an_outcome};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::JobEndpoint;
+use crate::runtime::{ControlHost, ControlLoop, JobEndpoint, Shared};
 
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -46,39 +50,75 @@ const NO_ROOM_PAUSE: Duration = Duration::from_millis(20);
 /// The connections of a server; each is closed by its task's handle.
 pub(super) type SharedSeats = Arc<Mutex<Seats<AbortHandle>>>;
 
-/// A running server. Dropping it ends the server and waits for its thread, a second at most.
+/// A running server. Dropping it ends the server and waits for that, a second at most; one that shares the control thread of a job that
+/// is not over ends by itself a little later.
 #[derive(Debug)]
 pub struct RestServer {
     address: SocketAddr,
+    job: Arc<Shared>,
     end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+enum Thread {
+    Own(JoinHandle<()>),
+    Control(JoinHandle<()>),
 }
 
 impl RestServer {
-    /// Serves a job.
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for RestServer {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let thread = match self.thread.take() {
+            Some(Thread::Own(thread)) => thread,
+            Some(Thread::Control(thread)) if self.job.state().is_over() => thread,
+            Some(Thread::Control(_)) | None => return,
+        };
+        // A panic on that thread has been told by the hook, and must not become one here.
+        let _ = thread.join();
+    }
+}
+
+/// A server that listens, and that nobody runs yet.
+pub(crate) struct Serving {
+    server: RestServer,
+    room: Room,
+}
+
+struct Room {
+    runtime: Runtime,
+    desk: Arc<Desk>,
+    listener: StdListener,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Serving {
+    /// Listens.
     ///
     /// # Errors
     /// `Config`: the address is not loopback and there is no token, or the token's file can't be used. `Io`: the address can't be
-    /// listened on, the audit log can't be opened, or there is no thread.
-    pub(crate) fn start(
+    /// listened on, or the audit log can't be opened.
+    pub(crate) fn open(
         endpoint: JobEndpoint,
         config: Config,
         options: RestOptions,
     ) -> Result<Self> {
         let token = Token::required(&options)?;
         let audit = Audit::open(&options.audit)?;
-        let failed = |what: &str, error: io::Error| {
-            Error::new(ErrorKind::Io, format!("{}: {what}: {error}", options.address))
-                .caused_by(error)
-        };
-        let listener = StdListener::bind(options.address)
-            .map_err(|error| failed("can't be listened on", error))?;
-        let set = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
-        let address = set.map_err(|error| failed("can't be listened on", error))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| failed("can't be served", error))?;
+        let failed = |error| failed(options.address, error);
+        let listener = StdListener::bind(options.address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let job = endpoint.shared().clone();
         let jid = jid(endpoint.name());
         let desk = Arc::new(Desk {
             endpoint,
@@ -91,25 +131,65 @@ impl RestServer {
             figures: Figures::default(),
         });
         let (end, ended) = oneshot::channel();
-        let serving = move || runtime.block_on(serve(desk, listener, ended));
-        let thread = spawn(serving).map_err(|error| failed("there is no thread", error))?;
-        Ok(Self { address, end: Some(end), thread: Some(thread) })
+        let server = RestServer { address, job, end: Some(end), thread: None };
+        Ok(Self { server, room: Room { runtime, desk, listener, ended } })
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Serves the job from a thread of the server's own.
+    ///
+    /// # Errors
+    /// `Io` if there is no thread.
+    pub(crate) fn alone(self) -> Result<RestServer> {
+        let Self { mut server, room: Room { runtime, desk, listener, ended } } = self;
+        let thread = spawn(move || runtime.block_on(serve(desk, listener, ended)))
+            .map_err(|error| failed(server.address, error))?;
+        server.thread = Some(Thread::Own(thread));
+        Ok(server)
+    }
+
+    /// Serves the job from its control thread, which `start` starts with what it is to run.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub(crate) fn on_control(
+        self,
+        start: impl FnOnce(ControlHost) -> Result<Option<JoinHandle<()>>>,
+    ) -> Result<RestServer> {
+        let Self { mut server, room: Room { runtime, desk, listener, ended } } = self;
+        let host: ControlHost = Box::new(move |control| {
+            runtime.block_on(async {
+                let serving = tokio::spawn(serve(desk, listener, ended));
+                steer(control).await;
+                let _ = serving.await;
+            });
+        });
+        server.thread = start(host)?.map(Thread::Control);
+        Ok(server)
     }
 }
 
-impl Drop for RestServer {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic on that thread has been told by the hook, and must not become one here.
-            let _ = thread.join();
+/// Runs control to the end of the job, beside the tasks of clients.
+async fn steer(mut control: ControlLoop) {
+    let mut alarm = pin!(tokio::time::sleep(Duration::ZERO));
+    poll_fn(|task| {
+        loop {
+            if control.poll(task).is_ready() {
+                return Poll::Ready(());
+            }
+            let Some(wait) = control.wait() else { return Poll::Pending };
+            alarm.as_mut().reset(tokio::time::Instant::now() + wait);
+            if alarm.as_mut().poll(task).is_pending() {
+                return Poll::Pending;
+            }
+            control.tick();
         }
-    }
+    })
+    .await;
+}
+
+fn failed(address: SocketAddr, error: io::Error) -> Error {
+    let text = format!("{address}: can't be served: {error}");
+    Error::new(ErrorKind::Io, text).caused_by(error)
 }
 
 #[expect(

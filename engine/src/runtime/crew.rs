@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_netstack::parker::{Parker, Waker, parker};
 
 use super::clock::Clock;
-use super::control::ControlEvent;
+use super::control_queue::ControlSender;
 use super::snapshot_io::IoRequest;
 use super::worker::{Command, Mailbox, Whereabouts, WorkerParts};
 use crate::id::WorkerIndex;
@@ -41,7 +41,7 @@ impl Roll {
 #[derive(Debug)]
 pub(super) struct Crew {
     clock: Clock,
-    control: Sender<ControlEvent>,
+    control: ControlSender,
     io: Sender<IoRequest>,
     newborn: Sender<Newborn>,
     mailboxes: Vec<Mailbox>,
@@ -54,7 +54,7 @@ impl Crew {
     /// No workers; where those that are made come out.
     pub(super) fn new(
         clock: Clock,
-        control: Sender<ControlEvent>,
+        control: ControlSender,
         io: Sender<IoRequest>,
     ) -> (Self, Receiver<Newborn>) {
         let (newborn, born) = channel();

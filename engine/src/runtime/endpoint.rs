@@ -1,9 +1,10 @@
 //! A running job as another thread reaches it: a server, or a program that embeds the engine.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use super::cluster::ClusterEvent;
 use super::control::ControlEvent;
+use super::control_queue::{ControlSender, control_queue};
 #[cfg(feature = "rest")]
 use super::request::BlocklistCall;
 use super::request::{BlocklistFigures, Reply, Request, TaskManagerStatus};
@@ -16,7 +17,7 @@ use crate::graph::{ExecutionGraph, Plan};
 /// Reaches one running job from any thread. Cheap to clone; it keeps nothing running.
 #[derive(Clone)]
 pub struct JobEndpoint {
-    control: mpsc::Sender<ControlEvent>,
+    control: ControlSender,
     shared: Arc<Shared>,
     name: Arc<str>,
     plan: Arc<Plan>,
@@ -29,12 +30,7 @@ impl std::fmt::Debug for JobEndpoint {
 }
 
 impl JobEndpoint {
-    pub(super) fn new(
-        control: mpsc::Sender<ControlEvent>,
-        shared: Arc<Shared>,
-        name: &str,
-        plan: Plan,
-    ) -> Self {
+    pub(super) fn new(control: ControlSender, shared: Arc<Shared>, name: &str, plan: Plan) -> Self {
         Self { control, shared, name: name.into(), plan: Arc::new(plan) }
     }
 
@@ -42,7 +38,7 @@ impl JobEndpoint {
     pub(crate) fn already_ended(name: &str, graph: &ExecutionGraph) -> Self {
         let shared = Arc::new(Shared::of(name));
         shared.already_ended();
-        let (nobody, _) = mpsc::channel();
+        let (nobody, _) = control_queue();
         Self::new(nobody, shared, name, Plan::new(graph))
     }
 
@@ -68,7 +64,7 @@ impl JobEndpoint {
 
     /// Sends the control thread a request, which it drops if the job is over.
     pub(crate) fn request(&self, request: Request) {
-        let _ = self.control.send(ControlEvent::Request(request));
+        self.control.send(ControlEvent::Request(request));
     }
 
     /// The job's task managers, by resource id.

@@ -6,6 +6,8 @@
 mod clock;
 mod cluster;
 mod control;
+mod control_loop;
+mod control_queue;
 mod crew;
 mod deployment;
 mod endpoint;
@@ -29,6 +31,8 @@ mod worker;
 
 pub use cluster::{ClusterEvent, ClusterFact, ClusterOptions, EVENTS_MAX};
 pub use control::SavepointStop;
+#[cfg(feature = "rest")]
+pub(crate) use control_loop::{ControlHost, ControlLoop};
 pub use endpoint::JobEndpoint;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]

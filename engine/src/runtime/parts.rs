@@ -1,17 +1,18 @@
 //! The three parts of a running job, put together: on threads of their own, or stepped by one.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::clock::Clock;
 use super::cluster::ClusterOptions;
 use super::control::{Control, ControlEvent, ControlParts};
+use super::control_loop::{ControlHost, ControlLoop, Nursery, Threads, no_thread};
+use super::control_queue::{ControlReceiver, ControlSender, control_queue};
 use super::crew::{Crew, Newborn, Roll};
 use super::endpoint::JobEndpoint;
-use super::idle::Ladder;
 use super::request::Request;
 use super::snapshot_io::{IoRequest, SnapshotIo};
 use super::starting::Begin;
@@ -67,7 +68,7 @@ pub struct RuntimeOptions {
 /// A job on its threads, or ready to be stepped.
 pub struct Parts {
     clock: Clock,
-    control: Sender<ControlEvent>,
+    control: ControlSender,
     io: Sender<IoRequest>,
     roll: Roll,
     /// The vertices' names. Not the graph: sources and sinks in it may be ends of channels, and who holds the other end learns
@@ -84,17 +85,20 @@ enum Run {
     /// Stepped by the host.
     Stepped(Box<Stepped>),
     /// On threads.
-    Threads { control: JoinHandle<Result<()>>, io: JoinHandle<()>, workers: Threads },
+    Threads {
+        outcome: Receiver<Result<()>>,
+        /// `None` if who hosts it ends it.
+        control: Option<JoinHandle<()>>,
+        io: JoinHandle<()>,
+        workers: Threads,
+    },
     /// Neither any more.
     Over,
 }
 
-/// Threads of workers; more may come while the job runs.
-type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
-
 struct Ready {
     control: Control,
-    events: Receiver<ControlEvent>,
+    events: ControlReceiver,
     io: SnapshotIo,
     requests: Receiver<IoRequest>,
     born: Receiver<Newborn>,
@@ -102,7 +106,7 @@ struct Ready {
 
 struct Stepped {
     control: Control,
-    events: Receiver<ControlEvent>,
+    events: ControlReceiver,
     io: SnapshotIo,
     requests: Receiver<IoRequest>,
     born: Receiver<Newborn>,
@@ -112,8 +116,8 @@ struct Stepped {
 /// What a job consists of.
 #[cfg(feature = "simulation")]
 pub(super) struct Pieces {
-    pub(super) sender: Sender<ControlEvent>,
-    pub(super) events: Receiver<ControlEvent>,
+    pub(super) sender: ControlSender,
+    pub(super) events: ControlReceiver,
     pub(super) shared: Arc<Shared>,
     pub(super) control: Control,
     pub(super) io: SnapshotIo,
@@ -142,9 +146,7 @@ impl Parts {
         begin: Begin,
     ) -> Result<Self> {
         let clock = Clock::new();
-        // Not crossbeam's: who waits there yields some times before it sleeps, to a worker that then has the CPU for
-        // milliseconds (bench `steered`).
-        let (control_sender, events) = channel();
+        let (control_sender, events) = control_queue();
         let (io_sender, requests) = channel();
         let names = graph.vertices.iter().map(|vertex| vertex.name.clone()).collect();
         let graph = Arc::new(graph);
@@ -198,7 +200,7 @@ impl Parts {
     }
 
     pub(crate) fn request(&self, request: Request) {
-        let _ = self.control.send(ControlEvent::Request(request));
+        self.control.send(ControlEvent::Request(request));
     }
 
     /// The tasks that workers are in right now, by name.
@@ -212,42 +214,56 @@ impl Parts {
             .collect()
     }
 
-    /// Starts the threads.
+    /// Starts the threads. With a host the control thread is handed to it and returned: it may go on when the job is over.
     ///
     /// # Errors
     /// `Io` if the system has no thread left; none is left running then.
     #[expect(clippy::disallowed_methods, reason = "the one place where threads are started")]
-    pub fn spawn(&mut self, options: &RuntimeOptions) -> Result<()> {
+    pub(crate) fn spawn(
+        &mut self,
+        options: &RuntimeOptions,
+        host: Option<ControlHost>,
+    ) -> Result<Option<JoinHandle<()>>> {
         let Run::Ready(ready) = std::mem::replace(&mut self.run, Run::Over) else {
             return Err(Error::new(ErrorKind::Internal, "the job was started before"));
         };
-        let Ready { mut control, events, mut io, requests, born } = *ready;
+        let Ready { control, events, mut io, requests, born } = *ready;
         let allowed = topology::allowed_cpus();
+        let workers = Threads::default();
         let nursery = Nursery {
             cores: if options.cores.is_empty() { allowed.to_vec() } else { options.cores.clone() },
             allowed: allowed.len(),
             idle: options.idle,
             born,
-            threads: Threads::default(),
+            threads: workers.clone(),
         };
-        nursery.spawn_all(options.workers).map_err(no_thread)?;
-        let workers = nursery.threads.clone();
+        let (tell, outcome) = channel();
+        let steering = ControlLoop {
+            control,
+            events,
+            clock: self.clock,
+            nursery,
+            roll: self.roll.clone(),
+            io: self.io.clone(),
+            outcome: tell,
+        };
+        steering.nursery.spawn_all(options.workers).map_err(no_thread)?;
         let io = std::thread::Builder::new()
             .name("tidegate-io".into())
             .spawn(move || while requests.recv().is_ok_and(|request| io.handle(request)) {})
             .map_err(no_thread)?;
-        let (clock, io_sender, roll) = (self.clock, self.io.clone(), self.roll.clone());
+        let is_hosted = host.is_some();
         let control = std::thread::Builder::new()
             .name("tidegate-control".into())
-            .spawn(move || {
-                let outcome = control_loop(&mut control, &events, clock, &nursery);
-                roll.dismiss();
-                let _ = io_sender.send(IoRequest::Shutdown);
-                outcome
+            .spawn(move || match host {
+                Some(host) => host(steering),
+                None => steering.run(),
             })
             .map_err(no_thread)?;
-        self.run = Run::Threads { control, io, workers };
-        Ok(())
+        let (control, hosted) =
+            if is_hosted { (None, Some(control)) } else { (Some(control), None) };
+        self.run = Run::Threads { outcome, control, io, workers };
+        Ok(hosted)
     }
 
     /// Does a round of everything on this thread. The outcome once there is one.
@@ -269,7 +285,7 @@ impl Parts {
         while let Ok(request) = requests.try_recv() {
             io.handle(request);
         }
-        while let Ok(event) = events.try_recv() {
+        while let Some(event) = events.try_recv() {
             control.handle(event);
         }
         control.tick();
@@ -292,92 +308,25 @@ impl Parts {
         Some(Pieces { sender, events, shared, control, io, requests, workers, born })
     }
 
-    /// Waits for the threads to end. The control thread's outcome.
+    /// Waits for the job's end and for its threads, but for a control thread that has a host. The outcome.
     pub fn join(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.run, Run::Over) {
-            Run::Threads { control, io, workers } => {
-                let outcome = control.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Internal, "the control thread panicked"))
-                });
-                let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
-                for thread in workers.drain(..).chain([io]) {
-                    let _ = thread.join();
-                }
-                outcome
-            }
-            Run::Ready(_) | Run::Stepped(_) | Run::Over => Ok(()),
+        let Run::Threads { outcome, control, io, workers } =
+            std::mem::replace(&mut self.run, Run::Over)
+        else {
+            return Ok(());
+        };
+        let panicked = |_| Error::new(ErrorKind::Internal, "the control thread panicked");
+        let outcome = outcome.recv().map_err(panicked).flatten();
+        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in workers.drain(..).chain([io]).chain(control) {
+            let _ = thread.join();
         }
+        outcome
     }
 
     /// Leaves threads that don't end behind. The control thread is told to go; workers end when user code returns.
     pub(crate) fn detach(&mut self) {
         self.run = Run::Over;
         self.roll.dismiss();
-    }
-}
-
-/// Gives workers threads, as they are made.
-struct Nursery {
-    cores: Vec<usize>,
-    /// How many CPUs may be used.
-    allowed: usize,
-    idle: IdleStrategy,
-    born: Receiver<Newborn>,
-    threads: Threads,
-}
-
-impl Nursery {
-    /// Starts a thread for each worker that has none; there are `count` in all by now, if that is known.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where workers' threads are started"
-    )]
-    fn spawn_all(&self, count: usize) -> std::io::Result<()> {
-        for (worker, parker) in self.born.try_iter() {
-            let index = worker.index.0 as usize;
-            let is_crowded = count.max(index + 1) > self.allowed;
-            let pins = !is_crowded && !self.cores.is_empty();
-            let core = pins.then(|| self.cores[index % self.cores.len()]);
-            let ladder = Ladder::new(self.idle, is_crowded);
-            let thread = std::thread::Builder::new()
-                .name(format!("tidegate-worker-{index}"))
-                .spawn(move || {
-                    // Pinning is a wish: a container may forbid it.
-                    let _ = core.map(topology::pin);
-                    let _ = topology::sharpen_timers();
-                    Worker::new(worker).run(&parker, ladder);
-                })?;
-            self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-        }
-        Ok(())
-    }
-}
-
-fn no_thread(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("no thread: {error}")).caused_by(error)
-}
-
-fn control_loop(
-    control: &mut Control,
-    events: &Receiver<ControlEvent>,
-    clock: Clock,
-    nursery: &Nursery,
-) -> Result<()> {
-    loop {
-        nursery.spawn_all(0).map_err(no_thread)?;
-        if let Some(outcome) = control.take_outcome() {
-            return outcome;
-        }
-        let event = match control.deadline() {
-            Some(at) => events.recv_timeout(clock.until(at)),
-            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match event {
-            Ok(event) => control.handle(event),
-            Err(RecvTimeoutError::Timeout) => control.tick(),
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(ErrorKind::Internal, "nobody can reach the control thread"));
-            }
-        }
     }
 }

@@ -13,6 +13,7 @@ use crossbeam::channel::{Receiver, TryRecvError};
 
 pub use super::clock::virtual_clock::set_clock;
 use super::control::{Control, ControlEvent, SavepointStop};
+use super::control_queue::ControlSender;
 use super::crew::Newborn;
 use super::parts::{Parts, Pieces};
 use super::request::Request;
@@ -28,7 +29,7 @@ use crate::task::{Progress, Report, ReportKind};
 
 /// A job in pieces.
 pub struct Simulation {
-    sender: mpsc::Sender<ControlEvent>,
+    sender: ControlSender,
     events: Waiting<ControlEvent>,
     shared: std::sync::Arc<super::status::Shared>,
     control: Control,
@@ -148,7 +149,7 @@ impl Simulation {
             parts.into_pieces()?;
         Some(Self {
             sender,
-            events: Waiting::of(events),
+            events: Waiting::of(events.into_queue()),
             shared,
             control,
             io,
@@ -254,19 +255,19 @@ impl Simulation {
 
     /// Asks for a stop with a last checkpoint.
     pub fn request_stop(&self) {
-        let _ = self.sender.send(ControlEvent::Request(Request::Stop));
+        self.sender.send(ControlEvent::Request(Request::Stop));
     }
 
     /// Asks for a checkpoint; nobody waits for it.
     pub fn request_checkpoint(&self) {
         let (promise, _) = crossbeam::channel::bounded(1);
-        let _ = self.sender.send(ControlEvent::Request(Request::Checkpoint(promise)));
+        self.sender.send(ControlEvent::Request(Request::Checkpoint(promise)));
     }
 
     /// Asks for a savepoint in `dir`, of which [`take_savepoints`](Self::take_savepoints) tells.
     pub fn request_savepoint(&mut self, dir: &Path) {
         let (promise, outcome) = crossbeam::channel::bounded(1);
-        let _ = self.sender.send(ControlEvent::Request(Request::Savepoint(dir.into(), promise)));
+        self.sender.send(ControlEvent::Request(Request::Savepoint(dir.into(), promise)));
         self.savepoints.push(outcome);
     }
 
@@ -274,7 +275,7 @@ impl Simulation {
     pub fn request_stop_with_savepoint(&mut self, dir: &Path, drain: bool) {
         let (promise, outcome) = crossbeam::channel::bounded(1);
         let request = Request::StopWithSavepoint(dir.into(), drain, promise);
-        let _ = self.sender.send(ControlEvent::Request(request));
+        self.sender.send(ControlEvent::Request(request));
         self.stop = Some(outcome);
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use super::clock::Clock;
 use super::control::ControlEvent;
+use super::control_queue::ControlSender;
 use super::in_flight::{IN_FLIGHT_EVENT, encode_event};
 use super::incremental::Increments;
 use crate::channel::capture::{CapturedChannel, CapturedSlot, Restores};
@@ -103,7 +103,7 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct SnapshotIo {
     snapshots: Snapshots,
-    control: Sender<ControlEvent>,
+    control: ControlSender,
     open: BTreeMap<CheckpointId, Open>,
     /// Spill files; none if the store is no directory.
     spills: Option<SpillPool>,
@@ -117,7 +117,7 @@ pub(super) struct SnapshotIo {
 impl SnapshotIo {
     pub(super) fn new(
         snapshots: Snapshots,
-        control: Sender<ControlEvent>,
+        control: ControlSender,
         mapped_bytes: Counter,
         is_incremental: bool,
     ) -> Self {
@@ -174,7 +174,7 @@ impl SnapshotIo {
             }
             IoRequest::Shutdown => return false,
         };
-        let _ = self.control.send(event);
+        self.control.send(event);
         // A checkpoint that is gone leaves its spill file to the next.
         if let (true, Some(pool)) = (is_removal, &mut self.spills) {
             pool.warm();

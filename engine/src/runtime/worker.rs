@@ -13,6 +13,7 @@ use tidegate_netstack::parker::{Parker, Waker};
 
 use super::clock::Clock;
 use super::control::ControlEvent;
+use super::control_queue::ControlSender;
 use super::deployment::Deployment;
 use super::idle::{Ladder, Rest};
 use super::snapshot_io::IoRequest;
@@ -92,7 +93,7 @@ pub(super) struct WorkerParts {
     pub(super) clock: Clock,
     pub(super) mailbox: Mailbox,
     pub(super) whereabouts: Arc<Whereabouts>,
-    pub(super) control: Sender<ControlEvent>,
+    pub(super) control: ControlSender,
     pub(super) io: Sender<IoRequest>,
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Worker {
     clock: Clock,
     mailbox: Mailbox,
     whereabouts: Arc<Whereabouts>,
-    control: Sender<ControlEvent>,
+    control: ControlSender,
     io: Sender<IoRequest>,
     tasks: Vec<Task>,
     reports: Vec<Report>,
@@ -315,7 +316,7 @@ impl Worker {
 
     fn tell(&self, event: ControlEvent) {
         // Control is gone only when the job is over.
-        let _ = self.control.send(event);
+        self.control.send(event);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod blocklist;
 mod cli;
+mod control;
 mod guards;
 mod jobs;
 mod limits;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use std::sync::mpsc::{Receiver, channel};
 use tidegate_netstack::buffer::Buffer;
 use tidegate_netstack::parker::Waker;
 use tidegate_netstack::pool::{Pool, PoolOptions};
 
+use super::super::control_queue::{ControlReceiver, control_queue};
 use super::*;
 use crate::id::{Attempt, SubtaskId, VertexId};
 use crate::state::block::BLOCK_HEAD_BYTES;
@@ -25,7 +25,7 @@ const TASKS: u32 = 2;
 /// A writer over a store, and what it tells control.
 struct Rig {
     io: SnapshotIo,
-    told: Receiver<ControlEvent>,
+    told: ControlReceiver,
     store: Arc<dyn SnapshotStore>,
     /// The memory of what is in flight.
     pool: Pool,
@@ -40,7 +40,7 @@ impl Rig {
         let owner = Owner { job: "j".into(), fingerprint: "f".into() };
         let (snapshots, _) = Snapshots::own(store.clone(), &owner).expect("nobody owns it");
         snapshots.reserve_ids(CheckpointId(100)).expect("the store works");
-        let (control, told) = channel();
+        let (control, told) = control_queue();
         let io = SnapshotIo::new(snapshots, control, Counter::new(), false);
         let options = PoolOptions { segment_bytes: 1024, segments: 64, emission_bytes_max: 0 };
         let pool = Pool::new(options, Waker::noop());
@@ -238,7 +238,7 @@ fn cw_05_what_comes_out_of_turn_is_refused_and_every_buffer_is_given_back() {
     assert!(rig.pool.idle());
     // A report that is no snapshot.
     rig.io.handle(IoRequest::Store(Report { attempt: attempt(0), kind: ReportKind::Finished }));
-    assert!(matches!(rig.told.try_recv(), Ok(ControlEvent::NotStored { .. })));
+    assert!(matches!(rig.told.try_recv(), Some(ControlEvent::NotStored { .. })));
     // A task that stores twice: both are in the file, and only the one that is acknowledged counts.
     rig.stored(0, 2, 1);
     rig.stored(0, 2, 1);
