@@ -24,11 +24,13 @@ pub mod signals;
 pub mod spill;
 pub mod steered;
 pub mod throughput;
+pub mod toll;
 pub mod usage;
 pub mod w1;
 pub mod w2;
 pub mod w3;
 pub mod w6b;
+pub mod windows;
 pub mod wordcount;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ const COMMANDS: &[Command] = &[
     w3::COMMAND,
     w6b::COMMAND,
     steered::COMMAND,
+    toll::COMMAND,
     checkpoint::COMMAND,
     overtake::COMMAND,
     spill::COMMAND,
@@ -88,6 +91,7 @@ fn command(args: Args) -> Result<(), Failure> {
         "w3" => w3::w3(args),
         "w6b" => w6b::w6b(args),
         "steered" => steered::steered(args),
+        "toll" => toll::toll(args),
         "checkpoint" => checkpoint::checkpoint(args),
         "overtake" => overtake::overtake(args),
         "spill" => spill::spill(args),

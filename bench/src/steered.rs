@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::{Config, ErrorKind, Job, JobHandle};
+use tidegate::{Config, Job};
 
 use crate::args::{Args, Command, opt};
 use crate::clocked::Span;
@@ -17,6 +17,7 @@ use crate::json::Line;
 use crate::quantile::Quantiles;
 use crate::throughput::WORKERS;
 use crate::w2;
+use crate::windows::{Sorted, end, rates, shares};
 
 /// The command.
 pub const COMMAND: Command = Command {
@@ -32,8 +33,6 @@ pub const COMMAND: Command = Command {
 
 /// How long calls are made, and how long none are. What the machine does besides changes more slowly than that, as a rule.
 const WINDOW: Duration = Duration::from_millis(250);
-/// A job that has just begun is slower.
-const WARMING: Duration = Duration::from_millis(500);
 /// More than a run takes.
 const EVENTS: u64 = 1 << 40;
 
@@ -67,22 +66,23 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
             let off = run(args.config.clone(), seconds, None)?;
             (steered()?, off)
         };
-        // Quiet, called, called, quiet: what drifts evenly is in both halves.
-        let four = on.rates.chunks_exact(4);
-        called.extend(four.clone().map(|rate| (rate[1] + rate[2]) / (rate[0] + rate[3])));
-        let of_quiet = Shares::of(four.flat_map(|rate| [rate[0], rate[3]])).median();
-        quiet.extend(of_quiet.zip(Shares::of(off.rates).median()).map(|(on, off)| on / off));
+        called.extend(shares(&on.rates));
+        let of_quiet = on.rates.chunks_exact(4).flat_map(|rate| [rate[0], rate[3]]);
+        let of_quiet = of_quiet.collect::<Sorted>().median();
+        let off = off.rates.into_iter().collect::<Sorted>().median();
+        quiet.extend(of_quiet.zip(off).map(|(on, off)| on / off));
         times.extend(on.times);
     }
-    let (called, quiet) = (Shares::of(called), Shares::of(quiet));
+    let (called, quiet): (Sorted, Sorted) =
+        (called.into_iter().collect(), quiet.into_iter().collect());
     let times: Quantiles = times.into_iter().collect();
     let line = Line::new()
         .text("peer", "tidegate")
         .text("workload", COMMAND.name)
         .text("params", &format!("workers={} calls_per_s={calls}", args.workers()))
         .raw("seconds", seconds)
-        .raw("rounds", quiet.0.len())
-        .raw("windows", called.0.len() * 4)
+        .raw("rounds", quiet.count())
+        .raw("windows", called.count() * 4)
         .decimals("called_to_quiet_low", called.bound(-1.0), 3)
         .decimals("called_to_quiet", called.median(), 3)
         .decimals("called_to_quiet_high", called.bound(1.0), 3)
@@ -92,28 +92,6 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
         .decimals("call_ms_p99", times.millis(0.99), 3);
     println!("{}", line.end());
     Ok(())
-}
-
-/// Figures in ascending order.
-struct Shares(Vec<f64>);
-
-impl Shares {
-    fn of(shares: impl IntoIterator<Item = f64>) -> Self {
-        let mut shares: Vec<f64> = shares.into_iter().collect();
-        shares.sort_by(f64::total_cmp);
-        Self(shares)
-    }
-
-    fn median(&self) -> Option<f64> {
-        self.bound(0.0)
-    }
-
-    /// With a probability of 95 % the true median lies between those of -1 and 1.
-    fn bound(&self, side: f64) -> Option<f64> {
-        let count = self.0.len() as f64;
-        let rank = (count + side * 1.96 * count.sqrt()) / 2.0;
-        self.0.get(rank.clamp(0.0, (count - 1.0).max(0.0)) as usize).copied()
-    }
 }
 
 /// What was seen of one run.
@@ -136,33 +114,19 @@ fn run(config: Config, seconds: u64, pause: Option<Duration>) -> Result<Seen, Fa
         }
         _ => None,
     };
-    thread::sleep(WARMING);
-    let (mut rates, mut before) = (Vec::new(), (Instant::now(), records(&handle)));
-    for window in 0..seconds * 4 {
-        let _ = tell.send(matches!(window % 4, 1 | 2));
-        thread::sleep(WINDOW);
-        let now = (Instant::now(), records(&handle));
-        rates.push(now.1.saturating_sub(before.1) as f64 / (now.0 - before.0).as_secs_f64());
-        before = now;
-    }
+    let rates = rates(&handle, seconds, WINDOW, |calls| {
+        let _ = tell.send(calls);
+        Ok(())
+    })?;
     drop(tell);
     let times = match client.map(thread::JoinHandle::join) {
         Some(Ok(times)) => times,
         Some(Err(_)) => return Err(Failure::Other("the client panicked".to_owned())),
         None => Ok(Vec::new()),
     };
-    match handle.cancel() {
-        Err(error) if error.kind() == ErrorKind::Cancelled => {}
-        Err(error) => return Err(error.into()),
-        Ok(_) => return Err(Failure::Other("the job has come to its end".to_owned())),
-    }
+    end(handle)?;
     let times = times.map_err(|e| Failure::Other(format!("a call failed: {e}")))?;
     Ok(Seen { rates, times })
-}
-
-/// Records that its tasks have taken by now.
-fn records(handle: &JobHandle) -> u64 {
-    handle.metrics().tasks.iter().map(|task| task.figures.records_in).sum()
 }
 
 /// Blocks a task manager that isn't there, reads the list and removes it again, while told to, until nobody tells any more.

@@ -149,6 +149,7 @@ fn the_commands_that_measure_print_their_figures_however_options_are_written() {
         ),
         ("checkpoint", "mode=aligned count=1 sink-rate=500_000 workers=1", &["ckpt_ms_median"]),
         ("spill", "mib=1 count=1 workers=1", &["mapped_bytes", "worker_ms_max"]),
+        ("toll", "rounds=1 fours=1 window=500 workers=2", &["with_to_without", "ckpt_ms_median"]),
         (
             "steered",
             "rounds=2 seconds=1 workers=2",
