@@ -8,5 +8,5 @@ use super::jobs::state;
 
 /// `GET /health`.
 pub(super) fn health(desk: &Desk) -> Answer {
-    Answer::ok(json!({ "status": "UP", "jobState": state(desk.endpoint.status().state) }))
+    Answer::ok(json!({ "status": "UP", "jobState": state(desk.endpoint.shared().state()) }))
 }

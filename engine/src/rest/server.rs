@@ -177,9 +177,12 @@ async fn steer(mut control: ControlLoop) {
                 return Poll::Ready(());
             }
             let Some(wait) = control.wait() else { return Poll::Pending };
-            alarm.as_mut().reset(tokio::time::Instant::now() + wait);
-            if alarm.as_mut().poll(task).is_pending() {
-                return Poll::Pending;
+            // A timer that is set anew is never over at once, not even one set to now.
+            if !wait.is_zero() {
+                alarm.as_mut().reset(tokio::time::Instant::now() + wait);
+                if alarm.as_mut().poll(task).is_pending() {
+                    return Poll::Pending;
+                }
             }
             control.tick();
         }

@@ -95,7 +95,7 @@ pub(super) fn status(desk: &Desk, call: &Call) -> Result<Answer, Answer> {
     let id = call.parameter("trigger");
     let number = (id.len() == 32).then(|| u64::from_str_radix(id, 16).ok()).flatten();
     let mut triggers = lock(desk);
-    triggers.look(desk.endpoint.status().state);
+    triggers.look(desk.endpoint.shared().state());
     let Some(state) = number.and_then(|number| triggers.kept.get(&number)) else {
         let text = format!("nothing was asked for under {}", super::query::shown(id));
         return Err(Answer::error(404, text));
@@ -125,7 +125,7 @@ fn trigger(
     named(desk, call)?;
     runs(desk)?;
     let mut triggers = lock(desk);
-    triggers.look(desk.endpoint.status().state);
+    triggers.look(desk.endpoint.shared().state());
     let pending = triggers.kept.values().filter(|state| !matches!(state, State::Done(_))).count();
     if pending >= PENDING_MAX {
         let text = format!("{pending} checkpoints and savepoints are under way; ask again later");

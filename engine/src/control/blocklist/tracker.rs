@@ -71,6 +71,8 @@ pub struct BlocklistTracker {
     config: TrackerConfig,
     life: Life,
     held: BTreeMap<ItemKey, Held>,
+    /// `Held::visible` of all keys. What is listed is seldom much, and what was removed is held for long.
+    live: BTreeMap<ItemKey, Arc<BlocklistedItem>>,
     /// `Held::ends` and `Held::forget` of all keys.
     deadlines: BTreeSet<(Timestamp, ItemKey)>,
     fleet: Fleet,
@@ -90,6 +92,7 @@ impl BlocklistTracker {
             config,
             life: Life::New,
             held: BTreeMap::new(),
+            live: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             fleet: Fleet::default(),
             blocked: BTreeSet::new(),
@@ -256,6 +259,7 @@ impl BlocklistTracker {
                 held.ends = None;
                 held.entry.expire();
                 let item = held.visible.take().expect("what ends is visible");
+                self.live.remove(&key);
                 removed.push(Arc::unwrap_or_clone(item));
                 self.count(&key, true, false);
                 self.touch(&key);
@@ -277,6 +281,7 @@ impl BlocklistTracker {
             self.fleet.note_blocklisted(key, false);
             self.touch(key);
         }
+        self.live.clear();
         self.deadlines.clear();
         self.blocked.clear();
         self.generation += 1;
@@ -377,7 +382,7 @@ impl BlocklistTracker {
     }
 
     fn live(&self) -> impl Iterator<Item = &Arc<BlocklistedItem>> {
-        self.held.values().filter_map(|held| held.visible.as_ref())
+        self.live.values()
     }
 
     fn default_end(&self, start: EpochMillis) -> EpochMillis {
@@ -450,6 +455,10 @@ impl BlocklistTracker {
         }
         let (was, is) = (held.visible.is_some(), visible.is_some());
         held.visible = visible.map(Arc::new);
+        match &held.visible {
+            Some(item) => drop(self.live.insert(key.clone(), item.clone())),
+            None => drop(self.live.remove(key)),
+        }
         self.count(key, was, is);
         self.touch(key);
     }
@@ -517,10 +526,15 @@ impl BlocklistTracker {
                     at == Timestamp::MAX || self.deadlines.contains(&(at, key.clone()))
                 };
                 assert_eq!(held.ends.is_some(), held.visible.is_some(), "{key}: what is seen ends");
+                assert_eq!(self.live.get(key), held.visible.as_ref(), "{key}");
                 assert!(held.ends.is_none_or(due) && held.forget.is_none_or(due), "{key}");
                 assert_eq!(held.forget.is_some(), held.entry.tombstone.is_some(), "{key}");
                 assert_eq!(self.fleet.is_blocklisted(key), held.visible.is_some(), "{key}");
             }
+            assert!(
+                self.live.keys().all(|key| self.held.contains_key(key)),
+                "all that lives is held"
+            );
             self.fleet.check();
             for (at, key) in &self.deadlines {
                 let held = &self.held[key];
