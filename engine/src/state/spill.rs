@@ -40,7 +40,7 @@ pub struct SpillFile {
     is_broken: bool,
 }
 
-/// The mapped front of a file. Invariant: `populated <= granted`, and a mapped byte is touched below `populated` only.
+/// The mapped front of a file. Invariant: `left <= populated <= granted`, and a mapped byte is touched from `left` to `populated` only.
 #[derive(Debug)]
 pub(crate) struct Segments {
     bytes_each: u64,
@@ -50,6 +50,8 @@ pub(crate) struct Segments {
     granted: u64,
     /// How far pages were made present and writable since the file was begun.
     populated: u64,
+    /// Up to where pages were taken out of the mapping since then: they are written.
+    left: u64,
     is_supported: bool,
 }
 
@@ -154,7 +156,8 @@ impl SpillFile {
             return Ok(());
         }
         self.is_broken = true;
-        let Spare { file, name, .. } = &self.spare;
+        let Spare { file, segments, name } = &mut self.spare;
+        segments.leave(segments.populated);
         file.set_len(self.sum.bytes).map_err(|e| Error::io(&name.path, "can't be cut", e))?;
         self.writeback.begin(file, self.sum.bytes);
         (self.is_cut, self.is_broken) = (true, false);
@@ -193,7 +196,11 @@ impl SpillFile {
         self.is_broken = false;
         // Not the last pages: a page that is being written would have to be made writable again for what comes next.
         let end = offset + bytes;
-        self.writeback.written(file, end - end % PAGES_BYTES);
+        let end = end - end % PAGES_BYTES;
+        if self.writeback.is_due(end) {
+            segments.leave(end);
+            self.writeback.begin(file, end);
+        }
         Ok(())
     }
 }
@@ -202,12 +209,12 @@ impl Segments {
     /// None so far; each will have `bytes_each` bytes, which are whole pages.
     pub(crate) fn new(bytes_each: u64) -> Self {
         let is_supported = cfg!(target_os = "linux");
-        Self { bytes_each, maps: Vec::new(), granted: 0, populated: 0, is_supported }
+        Self { bytes_each, maps: Vec::new(), granted: 0, populated: 0, left: 0, is_supported }
     }
 
     /// The same mappings for the next use of the file: what was cut off must be granted again.
     pub(crate) fn begin_again(&mut self) {
-        (self.granted, self.populated) = (0, 0);
+        (self.granted, self.populated, self.left) = (0, 0, 0);
         self.is_supported = cfg!(target_os = "linux");
     }
 
@@ -275,7 +282,7 @@ impl Segments {
     /// Copies `parts` to `offset`, one behind the other. The range was prepared.
     fn store(&mut self, offset: u64, parts: [&[u8]; 3]) {
         let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        assert!(end <= self.populated, "only prepared bytes are touched");
+        assert!(self.left <= offset && end <= self.populated, "only prepared bytes are touched");
         let mut at = offset;
         for mut part in parts {
             while !part.is_empty() {
@@ -286,6 +293,19 @@ impl Segments {
                 at += piece.len() as u64;
                 part = later;
             }
+        }
+    }
+
+    /// Takes the pages below `end`, which are whole, out of the mapping; what they hold stays the file's. The disk could begin with a
+    /// mapped page only after every CPU that runs a thread of ours has been interrupted to forget it, for each page anew; so they
+    /// are interrupted once for all of them (bench `checkpoint`: what made checkpoints slower the busier the workers were).
+    fn leave(&mut self, end: u64) {
+        let end = end.min(self.populated);
+        while self.left < end {
+            let (segment, at) = self.locate(self.left);
+            let length = (self.bytes_each - at as u64).min(end - self.left);
+            take_out_range(&self.maps[segment], at, length as usize);
+            self.left += length;
         }
     }
 
@@ -343,6 +363,17 @@ fn populate_range(map: &MmapMut, at: usize, bytes: usize) -> io::Result<bool> {
 fn populate_range(_map: &MmapMut, _at: usize, _bytes: usize) -> io::Result<bool> {
     Ok(false)
 }
+
+/// Takes pages out of a mapping. A kernel that doesn't is only slower.
+#[cfg(target_os = "linux")]
+fn take_out_range(map: &MmapMut, at: usize, bytes: usize) {
+    let advice = memmap2::UncheckedAdvice::DontNeed;
+    // SAFETY: the mapping is shared, so its bytes are the file's and stay what they are; nobody has a reference to them.
+    let _ = unsafe { map.unchecked_advise_range(advice, at, bytes) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn take_out_range(_map: &MmapMut, _at: usize, _bytes: usize) {}
 
 fn write_at(file: &File, offset: u64, parts: [&[u8]; 3]) -> io::Result<()> {
     let mut at = offset;

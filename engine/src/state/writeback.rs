@@ -22,9 +22,14 @@ impl Writeback {
 
     /// Bytes were written up to `end`: lets the disk begin once there are enough.
     pub(crate) fn written(&mut self, file: &File, end: u64) {
-        if end - self.begun >= self.step {
+        if self.is_due(end) {
             self.begin(file, end);
         }
+    }
+
+    /// Whether the bytes up to `end` are enough for the disk to begin.
+    pub(crate) fn is_due(&self, end: u64) -> bool {
+        end - self.begun >= self.step
     }
 
     /// Lets the disk begin with everything up to `end`.

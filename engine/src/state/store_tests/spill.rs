@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::error::{Error, ErrorKind};
+use crate::state::block::BLOCK_HEAD_BYTES;
 use crate::state::directory::DirectoryStore;
 use crate::state::snapshots::SnapshotReader;
 use crate::state::spill::SpillFile;
@@ -94,6 +95,27 @@ fn what_was_spilled_is_read_back_across_segments_and_checkpoints() {
     assert!(pool.recycled_count() > 0, "files of removed checkpoints are used again");
     drop(pool);
     assert!(store.list("spare").unwrap().is_empty());
+}
+
+#[test]
+fn a_file_of_several_writebacks_has_all_bytes_also_when_it_is_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = pool(folder.path());
+    for id in 0..3 {
+        let mut spill = pool.begin("spill-0".into()).unwrap();
+        let runs = spill_buffers(&mut spill, 70 + id, 50_000);
+        let path = folder.path().join(format!("spill-{id}"));
+        let file = pool.finish(spill, &path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc));
+        for (number, run) in runs.iter().enumerate() {
+            let payload = &bytes[run.offset as usize + BLOCK_HEAD_BYTES..][..50_000];
+            assert!(payload == noise(number as u32, 50_000), "buffer {number}");
+        }
+        fs::remove_file(&path).unwrap();
+        pool.warm();
+    }
+    assert_eq!(pool.recycled_count(), 2);
 }
 
 #[test]
