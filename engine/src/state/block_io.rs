@@ -108,6 +108,9 @@ impl BlockWriter {
     /// # Errors
     /// `Io` with the path; the file is of no use then.
     pub fn write(&mut self, origin: BlockOrigin, payload: &[u8]) -> Result<BlockRef> {
+        if (WHOLE_BYTES_MIN..=BLOCK_PAYLOAD_MAX).contains(&payload.len()) {
+            return self.write_whole(origin, payload);
+        }
         self.begin(origin);
         self.append(payload)?;
         self.finish()
@@ -132,6 +135,22 @@ impl BlockWriter {
         Ok(FileMeta { name: self.file, bytes: self.sum.bytes, crc: self.sum.crc })
     }
 
+    /// Writes a run of one block from where its payload lies: what is long enough for a write of its own need not be gathered.
+    fn write_whole(&mut self, origin: BlockOrigin, payload: &[u8]) -> Result<BlockRef> {
+        assert!(self.run.is_none(), "a run is finished before the next begins");
+        let (head, bytes, sum) = seal(origin, 0, true, payload);
+        self.buffer.extend_from_slice(&bytes);
+        self.flush()?;
+        self.is_broken = true;
+        self.object.append(payload)?;
+        self.is_broken = false;
+        self.buffer.extend_from_slice(&ZEROS[..head.padding_bytes()]);
+        let offset = self.sum.bytes;
+        self.sum.join(sum);
+        self.take_turns();
+        Ok(BlockRef { file: self.file.clone(), offset, length: sum.bytes, crc: sum.crc })
+    }
+
     fn end_block(&mut self, is_last: bool) -> Result<()> {
         let run = self.run.as_mut().expect("a block ends within a run");
         let payload = &self.buffer[run.head_at + BLOCK_HEAD_BYTES..];
@@ -144,16 +163,20 @@ impl BlockWriter {
         if self.buffer.len() >= FLUSH_BYTES {
             self.flush()?;
         }
-        if self.sum.bytes >= self.turn_ends {
-            self.turn_ends = self.sum.bytes + TURN_BYTES;
-            std::thread::yield_now();
-        }
+        self.take_turns();
         if !is_last {
             let head_at = self.buffer.len();
             self.buffer.extend_from_slice(&[0; BLOCK_HEAD_BYTES]);
             self.run.as_mut().expect("the run goes on").head_at = head_at;
         }
         Ok(())
+    }
+
+    fn take_turns(&mut self) {
+        if self.sum.bytes >= self.turn_ends {
+            self.turn_ends = self.sum.bytes + TURN_BYTES;
+            std::thread::yield_now();
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -369,6 +392,8 @@ fn bad_block(path: &Path, offset: u64, what: &str) -> Error {
 
 /// From how many waiting bytes on they are written.
 const FLUSH_BYTES: usize = 1 << 20;
+/// From how many bytes on a payload is written from where it lies.
+const WHOLE_BYTES_MIN: usize = 16 << 10;
 /// Below `FLUSH_BYTES` waiting, one full block with header and padding.
 const BUFFER_BYTES: usize = FLUSH_BYTES + BLOCK_PAYLOAD_MAX + 2 * BLOCK_HEAD_BYTES;
 /// A worker that the writer has put off its CPU, maybe while it copied a chunk, gets it back after so many bytes; else after

@@ -215,6 +215,19 @@ fn wait(spins: u32) {
     }
 }
 
+/// Fetches the line at `at`, whatever is there.
+#[inline(always)]
+pub(super) fn prefetch(at: *const i8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, whatever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// The standard cell with loom's interface.
 #[cfg(not(loom))]
 struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

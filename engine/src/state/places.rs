@@ -11,7 +11,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::chunk::Spare;
+use super::chunk::{Spare, prefetch};
 use super::running::{Running, RunningGuard};
 use super::segment::{Entry, Segment, Segments, tag};
 
@@ -463,15 +463,3 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Directory
 
 /// The slot that `Directory::insert` has filled.
 pub(super) struct Added(usize);
-
-#[inline(always)]
-fn prefetch(at: *const i8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, whatever the address is.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use super::arena::Arena;
-use super::chunk::{Aside, Chunk, Spare};
+use super::chunk::{Aside, Chunk, Spare, prefetch};
 use super::pool::{Block, Pool};
 
 /// Bytes that a chunk has at most, unless one entry is larger. (512 B to 1 KiB had a better p99 while a snapshot runs,
@@ -135,6 +135,21 @@ impl<S, V> fmt::Debug for Segment<S, V> {
     }
 }
 
+/// Where a snapshot's writer has one chunk.
+pub(super) struct Room<S, V> {
+    copy: Box<Aside<Entry<S, V>>>,
+    /// The full slots of the copy, in order, in front; a chunk has less than 2^16.
+    full: Box<[u16]>,
+}
+
+impl<S: Copy, V: Copy> Room<S, V> {
+    /// Room for one chunk.
+    pub(super) fn new() -> Self {
+        let slots = Entry::<S, V>::CHUNK_SLOTS;
+        Self { copy: Aside::new(slots), full: vec![0; slots].into() }
+    }
+}
+
 impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Segment<S, V> {
     /// An empty segment of at least `slots` slots, written in `epoch`.
     pub(super) fn new(pool: &Arc<Pool>, slots: usize, epoch: u32, id: u64) -> Self {
@@ -210,17 +225,36 @@ impl<S: Copy + Send + Sync + 'static, V: Copy + Send + Sync + 'static> Segment<S
         index: usize,
         epoch: u32,
         is_oldest: bool,
-        room: &'r mut Aside<Entry<S, V>>,
+        room: &'r mut Room<S, V>,
         spare: &Spare<Entry<S, V>>,
     ) -> impl Iterator<Item = &'r Entry<S, V>> + use<'r, S, V> {
         let (live, n) = self.chunk_slots(index);
+        let Room { copy, full } = room;
         // SAFETY: the slots are the chunk's, and the directory puts them aside before it writes.
-        unsafe { self.chunks[index].copy_out(live, n, epoch, is_oldest, room, spare) };
-        room.items()[..n].iter().filter_map(|entry| {
+        unsafe { self.chunks[index].copy_out(live, n, epoch, is_oldest, copy, spare) };
+        if index + 1 < self.chunk_count() {
+            self.prefetch(index + 1);
+        }
+        let entry_at = |at: usize| {
             // SAFETY: `n` slots were just copied here, and every slot has a tag; an empty one's key and value aren't read.
-            let entry = unsafe { entry.assume_init_ref() };
-            (entry.tag != 0).then_some(entry)
-        })
+            unsafe { copy.items()[at].assume_init_ref() }
+        };
+        // Counted instead of branched on: which slots are full is as good as random.
+        let mut count = 0;
+        for at in 0..n {
+            full[count] = at as u16;
+            count += usize::from(entry_at(at).tag != 0);
+        }
+        full[..count].iter().map(move |at| entry_at(usize::from(*at)))
+    }
+
+    /// Fetches chunk `index` while the one before it is written.
+    fn prefetch(&self, index: usize) {
+        let (live, n) = self.chunk_slots(index);
+        let bytes = n * Entry::<S, V>::BYTES;
+        for at in (0..bytes.min(CHUNK_BYTES)).step_by(LINE_BYTES) {
+            prefetch(live.as_ptr().cast::<i8>().wrapping_add(at));
+        }
     }
 
     /// Makes sure that the worker may write to a slot while its table's epoch is `epoch`. Returns how long it copied by `clock`,

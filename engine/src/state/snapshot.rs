@@ -10,11 +10,11 @@ use std::fmt;
 
 use tidegate_netstack::segment::SPARE;
 
-use super::chunk::{Aside, Spare};
+use super::chunk::Spare;
 use super::part::{TableMoment, WriteBlocks};
 use super::running::{Running, RunningGuard};
 use super::scratch::Scratch;
-use super::segment::{Entry, Segment, Segments};
+use super::segment::{Entry, Room, Segment, Segments};
 use super::table::{Slot, Table};
 use super::value::Value;
 use crate::error::Result;
@@ -145,7 +145,7 @@ impl<K: Key, V: Value> TableSnapshot<K, V> {
         block: &mut BlockWriter,
         out: &mut dyn FnMut(KeyGroupRange, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut room = Aside::new(Entry::<Slot<K>, V>::CHUNK_SLOTS);
+        let mut room = Room::new();
         for index in 0..segment.chunk_count() {
             let is_oldest = self.older.all_done();
             let entries = segment.save(index, self.epoch, is_oldest, &mut room, &self.spare);
