@@ -147,6 +147,7 @@ fn consume(mut consumer: Consumer<Sent>, beginning: Instant) -> Seen {
                 seen.arrivals.push(since(barrier.event));
                 let begun = Instant::now();
                 let mut references = Vec::with_capacity(128);
+                consumer.fetch_until(barrier.position);
                 consumer.peek_until(barrier.position, |_, slot| {
                     if let Slot::Buffer(buffer) = slot {
                         references.push(buffer.clone());

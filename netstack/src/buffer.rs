@@ -102,6 +102,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// Lets the processor fetch what a clone will write, without waiting for it.
+    #[inline]
+    pub(crate) fn fetch_count(&self) {
+        self.segment.fetch_count();
+    }
+
     /// The filled bytes, 128-byte aligned.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {

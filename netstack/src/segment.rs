@@ -270,6 +270,22 @@ unsafe impl Send for SealedSegment {}
 unsafe impl Sync for SealedSegment {}
 
 impl SealedSegment {
+    /// Has the line with the count fetched, as ours to write: what was sealed by another thread lies in that one's cache. A fetch that
+    /// is only to read would have to be followed by one to write.
+    #[inline]
+    pub(crate) fn fetch_count(&self) {
+        #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+        {
+            let line = self.header.as_ptr();
+            // The intrinsic fetches to write on those processors only that the compiler was told to compile for; on one that
+            // can't, this does nothing.
+            // SAFETY: a prefetch has no effect but on caches, whatever the address.
+            unsafe {
+                std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+            }
+        }
+    }
+
     /// The filled bytes.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {

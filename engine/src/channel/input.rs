@@ -287,6 +287,7 @@ impl InputChannel {
         }
         into.slots.reserve(usize::try_from(to.saturating_sub(from)).unwrap_or(0));
         if let Some(consumer) = &mut self.consumer {
+            consumer.fetch_until(to);
             consumer.peek_until(to, |position, slot| {
                 if position >= from {
                     into.push(Restores(0), slot);

@@ -105,6 +105,16 @@ impl<E: Copy + Send> Consumer<E> {
         });
     }
 
+    /// Prepares the buffers that [`Consumer::peek_until`] would lend for being cloned: their counts are fetched all at once. Else each
+    /// clone waits for its own, which the producer wrote last (bench `overtake`).
+    pub fn fetch_until(&mut self, position: u64) {
+        self.ring.peek(position, |_, entry| {
+            if let Entry::Slot(Slot::Buffer(buffer)) = entry {
+                buffer.fetch_count();
+            }
+        });
+    }
+
     /// The position of the next in-band entry to be taken.
     #[inline]
     pub const fn head(&self) -> u64 {
