@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate::topology::{allowed_cpus, pin};
-use tidegate_netstack::lane::{Consumer, LaneOptions, Next, Producer, Slot, channel};
+use tidegate_netstack::lane::{Consumer, LaneOptions, Next, Priority, Producer, Slot, channel};
 use tidegate_netstack::pool::PoolOptions;
 
 use crate::args::{Args, Command, opt};
@@ -30,6 +30,8 @@ pub const COMMAND: Command = Command {
 
 const SEGMENT_BYTES: usize = 32 << 10;
 const KEYS: usize = 1 << 20;
+/// A task looks for what has overtaken after each batch, and has at most so many records in one.
+const BATCH_RECORDS: usize = 256;
 /// Where the consumer keeps pace all the same, the lane is as full as it gets after so many times its length.
 const FILLS: usize = 16;
 
@@ -46,6 +48,30 @@ struct Seen {
     references: Vec<Duration>,
     overtaken: usize,
     sums: u64,
+}
+
+impl Seen {
+    /// Has a barrier, and takes the references.
+    fn barrier(
+        &mut self,
+        barrier: &Priority<Sent>,
+        after: Duration,
+        consumer: &mut Consumer<Sent>,
+    ) {
+        self.arrivals.push(after);
+        let begun = Instant::now();
+        let mut references = Vec::with_capacity(128);
+        consumer.fetch_until(barrier.position);
+        consumer.peek_until(barrier.position, |_, slot| {
+            if let Slot::Buffer(buffer) = slot {
+                references.push(buffer.clone());
+            }
+        });
+        self.references.push(begun.elapsed());
+        self.overtaken += references.len();
+        // Given back when a snapshot has been written.
+        drop(black_box(references));
+    }
 }
 
 /// Runs the command.
@@ -141,22 +167,15 @@ fn consume(mut consumer: Consumer<Sent>, beginning: Instant) -> Seen {
             Next::Slot { slot: Slot::Event(LAST), .. } | Next::End { .. } => break,
             Next::Slot { slot: Slot::Event(sent), .. } => seen.arrivals.push(since(sent)),
             Next::Slot { slot: Slot::Buffer(buffer), .. } => {
-                read(buffer.as_slice(), &mut table, &mut hash)
+                for batch in buffer.as_slice().chunks(BATCH_RECORDS * 8) {
+                    read(batch, &mut table, &mut hash);
+                    if let Some(barrier) = consumer.poll_priority() {
+                        seen.barrier(&barrier, since(barrier.event), &mut consumer);
+                    }
+                }
             }
             Next::Priority(barrier) => {
-                seen.arrivals.push(since(barrier.event));
-                let begun = Instant::now();
-                let mut references = Vec::with_capacity(128);
-                consumer.fetch_until(barrier.position);
-                consumer.peek_until(barrier.position, |_, slot| {
-                    if let Slot::Buffer(buffer) = slot {
-                        references.push(buffer.clone());
-                    }
-                });
-                seen.references.push(begun.elapsed());
-                seen.overtaken += references.len();
-                // Given back when a snapshot has been written.
-                drop(black_box(references));
+                seen.barrier(&barrier, since(barrier.event), &mut consumer);
             }
             Next::Empty => thread::yield_now(),
         }
