@@ -40,7 +40,7 @@ impl ControlLoop {
     /// Runs the job to its end, asleep between events.
     pub(super) fn run(mut self) {
         loop {
-            if self.is_over() {
+            if self.ended() {
                 return;
             }
             match self.events.recv(self.wait()) {
@@ -60,7 +60,7 @@ impl ControlLoop {
     pub(crate) fn poll(&mut self, task: &Context<'_>) -> Poll<()> {
         self.events.wake_with(task.waker());
         loop {
-            if self.is_over() {
+            if self.ended() {
                 return Poll::Ready(());
             }
             let Some(event) = self.events.try_recv() else { return Poll::Pending };
@@ -80,7 +80,7 @@ impl ControlLoop {
     }
 
     /// Starts the workers that were hired. Whether the job is over; then the outcome has been told.
-    fn is_over(&mut self) -> bool {
+    fn ended(&mut self) -> bool {
         let started = self.nursery.spawn_all(0);
         let outcome = started.map_err(no_thread).err().map(Err);
         match outcome.or_else(|| self.control.take_outcome()) {
