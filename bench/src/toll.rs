@@ -38,6 +38,9 @@ const EVENTS: u64 = 1 << 40;
 pub fn toll(mut args: Args) -> Result<(), Failure> {
     let (fours, rounds) = (args.number("fours", 5)?, args.number("rounds", 5)?);
     let window = Duration::from_millis(args.number("window", 1000)?);
+    if window.is_zero() {
+        return Err(Failure::Usage("--window: 1 or more".to_owned()));
+    }
     let is_unaligned = args.flag("unaligned")?;
     if is_unaligned {
         args.default("checkpoint.aligned-timeout", "0");
