@@ -14,7 +14,7 @@ use super::{Build, Chain, Op, Signal, Stage};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChannelIndex;
-use crate::record::codec::{Frames, check_frames, prefix, read_frame};
+use crate::record::codec::{Frames, check_frames, fixed_len, prefix, read_frame};
 use crate::record::key::hash;
 use crate::record::key_group::{KeyGroupRange, KeyGroups};
 use crate::record::{Data, Feed, Key};
@@ -164,8 +164,44 @@ pub struct KeyedHead<T, F, L, D> {
 struct Scan {
     of: Option<(ChannelIndex, u64)>,
     hashes: Vec<u64>,
+    /// Where records of varying length lie.
     offsets: Vec<u32>,
+    /// Where the first frame begins.
+    begin: usize,
     next: usize,
+}
+
+impl Scan {
+    /// Finds all records of a buffer from offset `begin` on.
+    fn read<T: Data, F: KeyFn<T>>(&mut self, key: &F, bytes: &[u8], begin: usize) {
+        self.begin = begin;
+        self.next = 0;
+        self.hashes.clear();
+        self.offsets.clear();
+        if prefix::<T>() == 0 {
+            let frames = bytes[begin..].chunks_exact(fixed_len::<T>());
+            self.hashes
+                .extend(frames.map(|frame| key.with(read_frame::<T>(frame), hash::<F::Key>)));
+            return;
+        }
+        let mut frames = Frames::<T>::new(bytes, begin);
+        let mut at = begin;
+        while let Some((frame, carried)) = frames.next_hashed() {
+            self.hashes.push(carried.unwrap_or_else(|| key.with(frame.read(), hash::<F::Key>)));
+            self.offsets.push((at + prefix::<T>()) as u32);
+            at = frames.offset();
+        }
+    }
+
+    /// Where a record lies, after its hash.
+    #[inline(always)]
+    fn offset<T: Data>(&self, index: usize) -> usize {
+        if prefix::<T>() == 0 {
+            self.begin + index * fixed_len::<T>()
+        } else {
+            self.offsets[index] as usize
+        }
+    }
 }
 
 impl<T, F, L, D> KeyedHead<T, F, L, D>
@@ -200,17 +236,7 @@ where
         let scan = &mut self.scan;
         if from == 0 || scan.of != of {
             scan.of = of;
-            scan.next = 0;
-            scan.hashes.clear();
-            scan.offsets.clear();
-            let mut frames = Frames::<T>::new(buffer.as_slice(), from);
-            let mut at = frames.offset();
-            while let Some((frame, carried)) = frames.next_hashed() {
-                let hash = carried.unwrap_or_else(|| self.key.with(frame.read(), hash::<F::Key>));
-                scan.hashes.push(hash);
-                scan.offsets.push((at + prefix::<T>()) as u32);
-                at = frames.offset();
-            }
+            scan.read::<T, F>(&self.key, buffer.as_slice(), from);
             for &hash in scan.hashes.iter().take(AHEAD) {
                 self.logic.prefetch(hash);
             }
@@ -228,12 +254,11 @@ where
             of: PhantomData,
         });
         scan.next = end;
-        let next = match scan.offsets.get(end) {
-            Some(&offset) => offset as usize - prefix::<T>(),
-            None => {
-                scan.of = None;
-                buffer.len()
-            }
+        let next = if end < scan.hashes.len() {
+            scan.offset::<T>(end) - prefix::<T>()
+        } else {
+            scan.of = None;
+            buffer.len()
         };
         Taken { next, records: end - first }
     }
@@ -353,11 +378,11 @@ impl<T: Data, F: KeyFn<T>, L: Logic<F::Key, T>> Feed<L::Out> for AheadFeed<'_, T
     #[inline(always)]
     fn each<G: for<'x> FnMut(<L::Out as Data>::Ref<'x>)>(self, mut g: G) {
         let Self { key, logic, bytes, scan, first, end, .. } = self;
-        let (hashes, offsets) = (&scan.hashes[..], &scan.offsets[..]);
+        let hashes = &scan.hashes[..];
         let last = hashes.len().saturating_sub(1);
         for index in first..end {
             logic.prefetch(hashes[(index + AHEAD).min(last)]);
-            let record = read_frame::<T>(&bytes[offsets[index] as usize..]);
+            let record = read_frame::<T>(&bytes[scan.offset::<T>(index)..]);
             key.with(record, |k| logic.apply_prefetched(hashes[index], k, record, &mut g));
         }
     }

@@ -704,7 +704,7 @@ pub(crate) const fn prefix<T: Data>() -> usize {
 }
 
 /// Bytes from one frame without a tail to the next: a record without bytes takes room too, so that frames can be counted.
-const fn fixed_len<T: Data>() -> usize {
+pub(crate) const fn fixed_len<T: Data>() -> usize {
     if T::Codec::HEAD == 0 { 8 } else { T::Codec::HEAD }
 }
 

@@ -50,7 +50,7 @@ impl<S: Copy, V: Copy> Entry<S, V> {
     pub(super) const CHUNK_SLOTS: usize = 1 << Self::CHUNK_SHIFT;
 
     /// So many slots fill a cache line: 1 if none do.
-    const LINE_SLOTS: usize =
+    pub(super) const LINE_SLOTS: usize =
         if LINE_BYTES.is_multiple_of(Self::BYTES) { LINE_BYTES / Self::BYTES } else { 1 };
 
     /// Where a hash is looked for first, among `slots` slots: by multiplication and shift of its low half (the directory uses

@@ -90,7 +90,11 @@ fn run<K: Key + Ord + Clone + std::fmt::Debug + Sync>(steps: Vec<Step<K>>) {
         match step {
             Step::Add(key) => {
                 let hash = Table::<K, (u64, u64)>::hash(key.view());
-                table.entry(hash, key.view()).0 += n as u64;
+                let value = match n % 2 {
+                    0 => table.entry(hash, key.view()),
+                    _ => table.entry_prefetched(hash, key.view()),
+                };
+                value.0 += n as u64;
                 model.entry(key).or_insert((0, 7)).0 += n as u64;
             }
             Step::Remove(key) => {
