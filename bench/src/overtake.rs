@@ -60,11 +60,11 @@ impl Seen {
     ) {
         self.arrivals.push(after);
         let begun = Instant::now();
-        let mut references = Vec::with_capacity(128);
-        consumer.fetch_until(barrier.position);
-        consumer.peek_until(barrier.position, |_, slot| {
+        let overtaken = barrier.position - consumer.head();
+        let mut references = Vec::with_capacity(overtaken as usize);
+        consumer.share(0..barrier.position, |_, slot| {
             if let Slot::Buffer(buffer) = slot {
-                references.push(buffer.clone());
+                references.push(buffer);
             }
         });
         self.references.push(begun.elapsed());

@@ -184,8 +184,8 @@ fn read_until_event(consumer: &mut Consumer<u64>) -> u64 {
             Next::Priority(barrier) => {
                 // What a snapshot does with the overtaken: one more reference to each.
                 let mut overtaken = 0;
-                consumer.peek_until(barrier.position, |_, slot| {
-                    overtaken += u64::from(matches!(black_box(slot.clone()), Slot::Buffer(_)));
+                consumer.share(0..barrier.position, |_, slot| {
+                    overtaken += u64::from(matches!(black_box(slot), Slot::Buffer(_)));
                 });
                 return overtaken;
             }

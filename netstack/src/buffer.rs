@@ -102,10 +102,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Lets the processor fetch what a clone will write, without waiting for it.
+    /// Another reference to the same bytes, as a clone is one, but made without touching memory that other threads write.
     #[inline]
-    pub(crate) fn fetch_count(&self) {
-        self.segment.fetch_count();
+    pub fn share(&mut self) -> Self {
+        Self { segment: self.segment.share() }
     }
 
     /// The filled bytes, 128-byte aligned.

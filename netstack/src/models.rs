@@ -430,8 +430,8 @@ fn fill(pool: &mut Pool, byte: u8) -> Buffer {
 fn recycling(weakened: Option<Site>) {
     explore(weakened, || {
         let mut pool = pool(1, Waker::noop());
-        let first = fill(&mut pool, 5);
-        let second = first.clone();
+        let mut first = fill(&mut pool, 5);
+        let second = first.share();
         let readers = [first, second].map(|buffer| {
             thread::spawn(move || assert_eq!((buffer.as_slice(), buffer.number()), (&[5][..], 5)))
         });

@@ -70,7 +70,7 @@ impl Pool {
     /// Allocates all segments. `owner` wakes the thread that will take them.
     ///
     /// # Panics
-    /// If there are no segments, or segments of no bytes.
+    /// If there are no segments, or segments of no bytes or of 4 GiB or more.
     pub fn new(options: PoolOptions, owner: Waker) -> Self {
         Self::with_waiter(options, Arc::new(Waiter::new(owner)))
     }
@@ -78,6 +78,7 @@ impl Pool {
     pub(crate) fn with_waiter(options: PoolOptions, waiter: Arc<Waiter>) -> Self {
         let PoolOptions { segment_bytes, segments, emission_bytes_max } = options;
         assert!(segments > 0 && segment_bytes > 0, "a pool has at least one byte to give");
+        assert!(segment_bytes < u32::MAX as usize, "a segment has less than 4 GiB");
         let segment_bytes = segment_bytes.next_multiple_of(8);
         let (home, free) = Home::new(segments, segment_bytes, Arc::clone(&waiter));
         Self {
@@ -239,6 +240,24 @@ mod tests {
         assert!(!pool.is_available());
         assert_eq!(second.as_slice(), b"x");
         drop(second);
+        assert!(pool.idle());
+    }
+
+    #[test]
+    fn a_buffer_is_shared_more_often_than_its_weight_can_be_halved() {
+        let mut pool = small(1);
+        let mut first = fill(pool.take(8).unwrap(), b"x");
+        let mut shared: Vec<Buffer> = (0..40).map(|_| first.share()).collect();
+        shared.push(first.clone());
+        let mut last = shared.pop().unwrap();
+        shared.push(last.share());
+        drop(first);
+        for buffer in shared {
+            assert!(!pool.is_available());
+            assert_eq!((buffer.as_slice(), buffer.number()), (&b"x"[..], 0));
+        }
+        assert!(!pool.is_available());
+        drop(last);
         assert!(pool.idle());
     }
 

@@ -15,7 +15,7 @@
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, Ordering::*, Site, UnsafeCell, is_model_failing, is_weakened, order,
 };
-use std::{fmt, mem::MaybeUninit};
+use std::{fmt, mem::MaybeUninit, ops::Range};
 
 /// Makes a ring for at least `capacity` values and `priority_capacity` priority values of a moment.
 pub(crate) fn ring<T, P>(
@@ -293,6 +293,21 @@ impl<T, P> RingConsumer<T, P> {
         }
     }
 
+    /// Lends the values at these positions in place, to be changed, as far as they were pushed and not taken.
+    pub(crate) fn peek_mut(&mut self, positions: Range<u64>, mut f: impl FnMut(u64, &mut T)) {
+        if positions.end > self.tail_seen {
+            self.refresh_tails();
+        }
+        let positions = positions.start.max(self.head)..positions.end.min(self.tail_seen);
+        for position in positions.clone() {
+            fetch_to_write(self.shared.data.cell(position));
+        }
+        for position in positions {
+            // SAFETY: `head <= position < tail`, so the slot holds a value; it is ours, and we don't move it out while we lend it.
+            unsafe { self.shared.data.peek_mut(position, |value| f(position, value)) };
+        }
+    }
+
     /// The position of the next value to be taken.
     #[inline]
     pub(crate) const fn head(&self) -> u64 {
@@ -334,6 +349,22 @@ impl<T, P> Drop for RingConsumer<T, P> {
 impl<T, P> fmt::Debug for RingConsumer<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RingConsumer").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// Has a place fetched as ours to write, without waiting: what another thread wrote lies in its processor's cache, and a fetch that is only
+/// to read would have to be followed by one to write.
+#[inline]
+fn fetch_to_write<T>(place: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        let line = std::ptr::from_ref(place);
+        // The intrinsic fetches to write on those processors only that the compiler was told to compile for; on one that
+        // can't, this does nothing.
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
     }
 }
 
@@ -396,6 +427,17 @@ impl<T> Slots<T> {
             let value = unsafe { &*slot };
             // SAFETY: the caller says that the slot holds a value.
             f(unsafe { value.assume_init_ref() });
+        });
+    }
+
+    /// # Safety
+    /// The slot holds a value, and no other thread touches it.
+    unsafe fn peek_mut(&self, position: u64, f: impl FnOnce(&mut T)) {
+        self.cell(position).with_mut(|slot| {
+            // SAFETY: the caller has the slot to itself.
+            let value = unsafe { &mut *slot };
+            // SAFETY: the caller says that the slot holds a value.
+            f(unsafe { value.assume_init_mut() });
         });
     }
 

@@ -31,30 +31,25 @@ pub const SPARE: usize = 16;
 
 const ALIGN: usize = 128;
 const HEADER_BYTES: usize = size_of::<Header>();
+/// The weight of the first handle: it can be halved sixteen times.
+const WHOLE: u32 = 1 << 16;
 /// The end of a stack whose owner is gone. Not an address of a header, which are multiples of [`ALIGN`].
 const CLOSED: *mut Header = ptr::without_provenance_mut(1);
 
 #[repr(C, align(128))]
 struct Header {
-    /// Sealed handles in existence; meaningless while a [`Segment`] is.
+    /// The weights of all sealed handles, added up; meaningless while a [`Segment`] is.
     refs: AtomicUsize,
     /// The next one in the stack of returned segments.
     next: AtomicPtr<Self>,
     /// Written by the single [`Segment`], read by any number of [`SealedSegment`]s.
-    seal: UnsafeCell<Seal>,
+    number: UnsafeCell<u64>,
     /// This segment's share of its home; moved out when the segment ends.
     home: ManuallyDrop<Arc<Home>>,
     /// Payload bytes.
     capacity: usize,
     /// Allocated by itself and freed by the last handle, instead of going back.
     is_overdraft: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Seal {
-    /// Filled payload bytes, at most `capacity`.
-    len: usize,
-    number: u64,
 }
 
 /// Where segments go back to: the part of a pool that lives as long as any of its segments.
@@ -177,8 +172,9 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Allocates a segment that is freed, not recycled; `None` if there is no memory for it.
+    /// Allocates a segment that is freed, not recycled; `None` if there is no memory for it, or none has that much.
     pub(crate) fn overdraft(capacity: usize, home: &Arc<Home>) -> Option<Self> {
+        u32::try_from(capacity).ok()?;
         let layout = segment_layout(capacity)?;
         // SAFETY: the layout holds at least a header, so its size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -198,7 +194,7 @@ impl Segment {
         let value = Header {
             refs: AtomicUsize::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
-            seal: UnsafeCell::new(Seal { len: 0, number: 0 }),
+            number: UnsafeCell::new(0),
             home: ManuallyDrop::new(home),
             capacity,
             is_overdraft,
@@ -232,12 +228,13 @@ impl Segment {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the handle taken by value keeps the header alive.
         let fields = unsafe { header.as_ref() };
-        fields.seal.with_mut(|seal| {
+        fields.number.with_mut(|own| {
             // SAFETY: there is no other handle yet, so nobody reads.
-            unsafe { seal.write(Seal { len, number }) }
+            unsafe { own.write(number) }
         });
-        fields.refs.store(1, Relaxed);
-        SealedSegment { header }
+        fields.refs.store(WHOLE as usize, Relaxed);
+        let len = u32::try_from(len).expect("a segment has less than 4 GiB");
+        SealedSegment { header, len, weight: WHOLE }
     }
 
     fn header(&self) -> &Header {
@@ -260,8 +257,15 @@ impl fmt::Debug for Segment {
 }
 
 /// One of the handles that read a sealed segment. Dropping the last one gives the segment back.
+///
+/// Handles have weights, whose sum is in the header. A handle can be parted into two without a look at the header, which lies in another
+/// processor's cache as a rule (bench `overtake`).
 pub(crate) struct SealedSegment {
     header: NonNull<Header>,
+    /// Filled payload bytes, at most the capacity.
+    len: u32,
+    /// At least 1.
+    weight: u32,
 }
 
 // SAFETY: sealed memory is only read, and the reference count is atomic.
@@ -270,52 +274,42 @@ unsafe impl Send for SealedSegment {}
 unsafe impl Sync for SealedSegment {}
 
 impl SealedSegment {
-    /// Has the line with the count fetched, as ours to write: what was sealed by another thread lies in that one's cache. A fetch that
-    /// is only to read would have to be followed by one to write.
+    /// Another handle, to which this one gives half of its weight.
     #[inline]
-    pub(crate) fn fetch_count(&self) {
-        #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-        {
-            let line = self.header.as_ptr();
-            // The intrinsic fetches to write on those processors only that the compiler was told to compile for; on one that
-            // can't, this does nothing.
-            // SAFETY: a prefetch has no effect but on caches, whatever the address.
-            unsafe {
-                std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
-            }
+    pub(crate) fn share(&mut self) -> Self {
+        let half = self.weight / 2;
+        if half == 0 {
+            return self.clone();
         }
+        self.weight -= half;
+        Self { header: self.header, len: self.len, weight: half }
     }
 
     /// The filled bytes.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         // SAFETY: `len <= capacity` initialised bytes, which nobody writes while a sealed handle exists.
-        unsafe { slice::from_raw_parts(payload(self.header).as_ptr(), self.seal().len) }
+        unsafe { slice::from_raw_parts(payload(self.header).as_ptr(), self.len()) }
     }
 
     /// The filled bytes and the [`SPARE`] bytes behind them.
     #[inline]
     pub(crate) fn as_padded_slice(&self) -> &[u8] {
-        let bytes = self.seal().len + SPARE;
+        let bytes = self.len() + SPARE;
         // SAFETY: `len <= capacity` and SPARE bytes follow the capacity; all are initialised and not written.
         unsafe { slice::from_raw_parts(payload(self.header).as_ptr(), bytes) }
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.seal().len
+        self.len as usize
     }
 
     #[inline]
     pub(crate) fn number(&self) -> u64 {
-        self.seal().number
-    }
-
-    #[inline]
-    fn seal(&self) -> Seal {
-        self.header().seal.with(|seal| {
+        self.header().number.with(|number| {
             // SAFETY: it was written before the first sealed handle was made and is not written again before the last is gone.
-            unsafe { seal.read() }
+            unsafe { number.read() }
         })
     }
 
@@ -328,9 +322,9 @@ impl SealedSegment {
 
 impl Clone for SealedSegment {
     fn clone(&self) -> Self {
-        // Relaxed: the handle we clone from keeps the count above zero. It can't overflow: 2^63 handles don't fit into memory.
+        // Relaxed: the handle we clone from keeps the sum above zero. It can't overflow: so many handles don't fit into memory.
         self.header().refs.fetch_add(1, Relaxed);
-        Self { header: self.header }
+        Self { header: self.header, len: self.len, weight: 1 }
     }
 }
 
@@ -339,7 +333,8 @@ impl Drop for SealedSegment {
     fn drop(&mut self) {
         // Release: our reads come before the reuse; Acquire: so do those of the handles that went before.
         let decrement = acquire_release(Site::RefsAcquire, Site::RefsRelease);
-        if self.header().refs.fetch_sub(1, decrement) == 1 {
+        let weight = self.weight as usize;
+        if self.header().refs.fetch_sub(weight, decrement) == weight {
             // SAFETY: this was the last handle.
             unsafe { give_back(self.header) }
         }

@@ -245,10 +245,10 @@ impl InputChannel {
         captured.watermark = self.watermark;
         captured.is_idle = self.is_idle;
         if let Some(Reading { buffer, offset, place: Place::Recovered(restores) }) = &self.reading {
-            captured.push_buffer(*restores, buffer, *offset);
+            captured.push_buffer(*restores, buffer.clone(), *offset);
         }
         for (restores, slot) in &self.recovered {
-            captured.push(*restores, slot);
+            captured.push(*restores, slot.clone());
         }
         captured
     }
@@ -283,35 +283,30 @@ impl InputChannel {
             && (from..to).contains(position)
         {
             let offset = if is_broken(Fault::HalfReadWhole) { 0 } else { *offset };
-            into.push_buffer(Restores(0), buffer, offset);
+            into.push_buffer(Restores(0), buffer.clone(), offset);
         }
         into.slots.reserve(usize::try_from(to.saturating_sub(from)).unwrap_or(0));
         if let Some(consumer) = &mut self.consumer {
-            consumer.fetch_until(to);
-            consumer.peek_until(to, |position, slot| {
-                if position >= from {
-                    into.push(Restores(0), slot);
-                }
-            });
+            consumer.share(from..to, |_, slot| into.push(Restores(0), slot));
         }
     }
 }
 
 impl CapturedChannel {
-    fn push(&mut self, restores: Restores, slot: &Slot<Event>) {
+    fn push(&mut self, restores: Restores, slot: Slot<Event>) {
         match slot {
             Slot::Buffer(buffer) => self.push_buffer(restores, buffer, 0),
             Slot::Event(event) if event.is_captured() => {
-                self.slots.push((restores, CapturedSlot::Event(*event)));
+                self.slots.push((restores, CapturedSlot::Event(event)));
             }
             Slot::Event(_) => {}
         }
     }
 
-    fn push_buffer(&mut self, restores: Restores, buffer: &Buffer, offset: usize) {
+    fn push_buffer(&mut self, restores: Restores, buffer: Buffer, offset: usize) {
         if offset < buffer.len() {
             self.bytes += (buffer.len() - offset) as u64;
-            self.slots.push((restores, CapturedSlot::Buffer { buffer: buffer.clone(), offset }));
+            self.slots.push((restores, CapturedSlot::Buffer { buffer, offset }));
         }
     }
 }

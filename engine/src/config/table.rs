@@ -258,8 +258,8 @@ impl Config {
             ("buffer.per-channel", buffer.per_channel >= 2, "must be at least 2".to_owned()),
             (
                 "record.max-bytes",
-                self.record.max_bytes >= segment,
-                "must be at least buffer.segment-bytes".to_owned(),
+                (segment..u32::MAX as usize).contains(&self.record.max_bytes),
+                "must be at least buffer.segment-bytes and less than 4GiB".to_owned(),
             ),
             (
                 "emission.max-bytes",
@@ -344,6 +344,7 @@ mod tests {
             ("buffer.segment-bytes", "2KiB"),
             ("buffer.per-channel", "1"),
             ("record.max-bytes", "1KiB"),
+            ("record.max-bytes", "4GiB"),
             ("net.frame-max-bytes", "32MiB"),
             ("restart-strategy.exponential-delay.backoff-multiplier", "NaN"),
             ("restart-strategy.exponential-delay.max-backoff", "1ms"),

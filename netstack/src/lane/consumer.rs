@@ -12,7 +12,7 @@ use crate::{
     ring::RingConsumer,
     sync::{Arc, Site, is_weakened},
 };
-use std::fmt;
+use std::{fmt, ops::Range};
 
 /// What the lane has next.
 #[derive(Debug)]
@@ -105,13 +105,17 @@ impl<E: Copy + Send> Consumer<E> {
         });
     }
 
-    /// Prepares the buffers that [`Consumer::peek_until`] would lend for being cloned: their counts are fetched all at once. Else each
-    /// clone waits for its own, which the producer wrote last (bench `overtake`).
-    pub fn fetch_until(&mut self, position: u64) {
-        self.ring.peek(position, |_, entry| {
-            if let Entry::Slot(Slot::Buffer(buffer)) = entry {
-                buffer.fetch_count();
-            }
+    /// Hands out references to the in-band entries at these positions, as far as they are published and not taken, oldest first.
+    ///
+    /// No buffer is touched for it, only the lane. The end is left out.
+    pub fn share(&mut self, positions: Range<u64>, mut f: impl FnMut(u64, Slot<E>))
+    where
+        E: Copy,
+    {
+        self.ring.peek_mut(positions, |position, entry| match entry {
+            Entry::Slot(Slot::Buffer(buffer)) => f(position, Slot::Buffer(buffer.share())),
+            Entry::Slot(Slot::Event(event)) => f(position, Slot::Event(*event)),
+            Entry::End(_) => {}
         });
     }
 

@@ -142,9 +142,9 @@ fn overtaken_buffers_are_lent_to_another_thread_by_reference() {
     producer.write(b"a").unwrap();
     let position = producer.push_priority(BARRIER);
     let mut overtaken = Vec::new();
-    consumer.peek_until(position, |_, slot| {
+    consumer.share(0..position, |_, slot| {
         if let Slot::Buffer(buffer) = slot {
-            overtaken.push(buffer.clone());
+            overtaken.push(buffer);
         }
     });
     assert_eq!(all(&mut consumer), [Seen::Priority(BARRIER, 1), records(0, b"a")]);
@@ -153,6 +153,28 @@ fn overtaken_buffers_are_lent_to_another_thread_by_reference() {
     assert_eq!(&bytes[..], b"a");
     drop(bytes);
     assert!(producer.is_idle());
+}
+
+#[test]
+fn only_published_entries_that_were_not_taken_are_shared() {
+    let (mut producer, mut consumer) = channel(options(4));
+    for event in 0..4 {
+        producer.push_event(event);
+    }
+    assert_eq!(next(&mut consumer), Some(Seen::Event(0, 0)));
+    let mut shared = |positions| {
+        let mut shared = Vec::new();
+        consumer.share(positions, |position, slot| match slot {
+            Slot::Event(event) => shared.push((position, event)),
+            Slot::Buffer(_) => unreachable!("none was sent"),
+        });
+        shared
+    };
+    assert_eq!(shared(0..u64::MAX), [(1, 1), (2, 2), (3, 3)]);
+    assert_eq!(shared(2..3), [(2, 2)]);
+    assert_eq!(shared(4..9), []);
+    assert_eq!(shared(0..1), []);
+    assert_eq!(all(&mut consumer).len(), 3);
 }
 
 #[test]
