@@ -4,7 +4,6 @@
 //! take back. An entry therefore keeps every item that still adds something (an antichain, usually one) and joins
 //! them only to be read. Entries are joins too: tell two trackers the same things in any order, and they agree.
 
-use super::cause::Cause;
 use super::item::{BlocklistedItem, ItemKey, PreviousCause, Version};
 use crate::clock::EpochMillis;
 
@@ -54,6 +53,7 @@ impl Entry {
             return;
         }
         self.parts.retain(|part| !part.is_covered_by(&item));
+        self.parts.reserve_exact(1);
         self.parts.push(item);
         let rank = |part: &BlocklistedItem| (part.action, part.end());
         self.parts.sort_by(|a, b| (b.recency(), rank(b)).cmp(&(a.recency(), rank(a))));
@@ -70,13 +70,16 @@ impl Entry {
             self.tombstone.as_ref().map_or_else(|| tombstone.clone(), |t| t.join(tombstone));
         self.parts.retain(|part| part.version > joined.version);
         self.past.retain(|past| past.version > joined.version);
+        // A tombstone is held for long, and room for what it buried is twenty times its size.
+        self.parts.shrink_to_fit();
+        self.past.shrink_to_fit();
         self.tombstone = Some(joined);
     }
 
     /// Forgets the items: they ended.
     pub(crate) fn expire(&mut self) {
-        self.parts.clear();
-        self.past.clear();
+        self.parts = Vec::new();
+        self.past = Vec::new();
     }
 
     /// The items joined into the one that readers see.
@@ -106,13 +109,15 @@ impl Entry {
         let buried = self.tombstone.as_ref().map(|t| t.version);
         self.past.extend(causes.into_iter().filter(|past| Some(past.version) > buried));
         self.past.sort_by(|a, b| b.cmp(a));
-        let mut seen: Vec<Cause> = Vec::new();
-        self.past.retain(|past| {
-            let fresh = !seen.contains(&past.cause);
-            seen.push(past.cause.clone());
-            fresh
-        });
+        let mut kept = 0;
+        for index in 0..self.past.len() {
+            let cause = &self.past[index].cause;
+            if self.past[..kept].iter().all(|past| past.cause != *cause) {
+                self.past.swap(kept, index);
+                kept += 1;
+            }
+        }
         // One more than is shown, because the current cause is among them.
-        self.past.truncate(super::item::PREVIOUS_CAUSES_MAX + 1);
+        self.past.truncate(kept.min(super::item::PREVIOUS_CAUSES_MAX + 1));
     }
 }
