@@ -27,12 +27,15 @@ pub const COMMAND: Command = Command {
         opt("seconds", "N", "so long is each run; 10 if not given"),
         opt("calls", "N", "so many calls a second; 200 if not given"),
         opt("rounds", "N", "so many pairs of runs; 5 if not given"),
+        opt("wakes-only", "0|1", "the client wakes at that rate and makes no call; 0 if not given"),
         WORKERS,
     ],
 };
 
 /// How long calls are made, and how long none are. What the machine does besides changes more slowly than that, as a rule.
 const WINDOW: Duration = Duration::from_millis(250);
+/// One in so many answers is waited for. (No multiple of three, the number of kinds of calls.)
+const TIMED: u64 = 16;
 /// More than a run takes.
 const EVENTS: u64 = 1 << 40;
 
@@ -51,13 +54,14 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
     }
     let pause = Duration::from_secs(1) / u32::try_from(calls).expect("at most 100,000");
     let rounds = args.number("rounds", 5)?;
+    let wakes_only = args.number("wakes-only", 0)? != 0;
     args.default("checkpoint.interval", "never");
     let mut with = args.config.clone();
     with.blocklist.enabled = true;
     with.rest.address = Some("127.0.0.1:0".to_owned());
     let (mut called, mut quiet, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
-        let steered = || run(with.clone(), seconds, Some(pause));
+        let steered = || run(with.clone(), seconds, Some((pause, wakes_only)));
         // Each is as often the first of its pair as the second.
         let (on, off) = if round % 2 == 0 {
             let on = steered()?;
@@ -79,7 +83,14 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
     let line = Line::new()
         .text("peer", "tidegate")
         .text("workload", COMMAND.name)
-        .text("params", &format!("workers={} calls_per_s={calls}", args.workers()))
+        .text(
+            "params",
+            &format!(
+                "workers={} calls_per_s={calls} wakes_only={}",
+                args.workers(),
+                u8::from(wakes_only)
+            ),
+        )
         .raw("seconds", seconds)
         .raw("rounds", quiet.count())
         .raw("windows", called.count() * 4)
@@ -87,7 +98,7 @@ pub fn steered(mut args: Args) -> Result<(), Failure> {
         .decimals("called_to_quiet", called.median(), 3)
         .decimals("called_to_quiet_high", called.bound(1.0), 3)
         .decimals("quiet_to_off", quiet.median(), 3)
-        .raw("calls", times.count())
+        .raw("calls_timed", times.count())
         .decimals("call_ms_median", times.millis(0.5), 3)
         .decimals("call_ms_p99", times.millis(0.99), 3);
     println!("{}", line.end());
@@ -102,15 +113,15 @@ struct Seen {
     times: Vec<Duration>,
 }
 
-/// Runs W2 for so many seconds, with a call every `pause` in two of four windows if one is given.
-fn run(config: Config, seconds: u64, pause: Option<Duration>) -> Result<Seen, Failure> {
+/// Runs W2 for so many seconds; if a client is given, with a call every so often in two of four windows, or with its waking only.
+fn run(config: Config, seconds: u64, client: Option<(Duration, bool)>) -> Result<Seen, Failure> {
     let job = Job::with_config(COMMAND.name, config);
     let _folded = w2::write_down(&job, EVENTS, w2::KEYS, &Span::default());
     let handle = job.spawn()?;
     let (tell, told) = mpsc::channel();
-    let client = match (pause, handle.rest_address()) {
-        (Some(pause), Some(address)) => {
-            Some(thread::spawn(move || call_as_told(address, pause, &told)))
+    let client = match (client, handle.rest_address()) {
+        (Some((pause, wakes_only)), Some(address)) => {
+            Some(thread::spawn(move || call_as_told(address, pause, wakes_only, &told)))
         }
         _ => None,
     };
@@ -130,14 +141,19 @@ fn run(config: Config, seconds: u64, pause: Option<Duration>) -> Result<Seen, Fa
 }
 
 /// Blocks a task manager that isn't there, reads the list and removes it again, while told to, until nobody tells any more.
+///
+/// An answer is read when the next call is due, so that a call wakes the client once: what a client elsewhere would not take from
+/// the workers, this one takes as little of as it can. One answer in [`TIMED`] is waited for, and how long that took is returned.
 fn call_as_told(
     address: SocketAddr,
     pause: Duration,
+    wakes_only: bool,
     told: &Receiver<bool>,
 ) -> std::io::Result<Vec<Duration>> {
     let mut stream = BufReader::new(TcpStream::connect(address)?);
     stream.get_ref().set_nodelay(true)?;
     let (mut number, mut times, mut due) = (0, Vec::new(), None);
+    let mut owed = false;
     loop {
         let heard = match due {
             Some(due) => told.recv_timeout(due - Instant::now()),
@@ -146,25 +162,37 @@ fn call_as_told(
         match heard {
             Ok(true) => due = due.or(Some(Instant::now())),
             Ok(false) => due = None,
-            Err(RecvTimeoutError::Disconnected) => return Ok(times),
+            Err(RecvTimeoutError::Disconnected) => {
+                if owed {
+                    answer(&mut stream)?;
+                }
+                return Ok(times);
+            }
             Err(RecvTimeoutError::Timeout) => {
                 due = due.map(|due| due + pause);
-                let (line, body) = request(number);
-                number += 1;
-                let asked = Instant::now();
-                match call(&mut stream, line, &body)? {
-                    200 => times.push(asked.elapsed()),
-                    status => return Err(std::io::Error::other(format!("{line}: {status}"))),
+                if wakes_only {
+                    continue;
                 }
+                if owed {
+                    answer(&mut stream)?;
+                }
+                let asked = Instant::now();
+                stream.get_mut().write_all(request(number).as_bytes())?;
+                owed = number % TIMED != 0;
+                if !owed {
+                    answer(&mut stream)?;
+                    times.push(asked.elapsed());
+                }
+                number += 1;
             }
         }
     }
 }
 
-/// What is asked for by the call of this number.
-fn request(number: u64) -> (&'static str, String) {
+/// The call of this number.
+fn request(number: u64) -> String {
     let id = format!("absent-{}", number / 3);
-    match number % 3 {
+    let (line, body) = match number % 3 {
         0 => {
             let item = format!(r#"{{"id":"{id}","action":"MARK_BLOCKLISTED","timeout":"1 min"}}"#);
             ("POST /blocklist/add", format!(r#"{{"newBlocklistedTaskManagers":[{item}]}}"#))
@@ -174,33 +202,40 @@ fn request(number: u64) -> (&'static str, String) {
             let ids = format!(r#"[{{"id":"{id}"}}]"#);
             ("POST /blocklist/remove", format!(r#"{{"blocklistedTaskManagersToRemove":{ids}}}"#))
         }
-    }
-}
-
-/// One call over a connection that is kept. The answer's status.
-fn call(stream: &mut BufReader<TcpStream>, line: &str, body: &str) -> std::io::Result<u16> {
-    let request = format!(
+    };
+    format!(
         "{line} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    );
-    stream.get_mut().write_all(request.as_bytes())?;
+    )
+}
+
+/// Reads one answer.
+///
+/// # Errors
+/// `InvalidData` if it is no answer, `Other` if it is another status than 200.
+fn answer(stream: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
     let (mut status, mut length) = (None, 0);
+    let mut header = String::new();
     loop {
-        let mut header = String::new();
+        header.clear();
         stream.read_line(&mut header)?;
-        let header = header.trim_end().to_ascii_lowercase();
-        if header.is_empty() {
+        let line = header.trim_end();
+        if line.is_empty() {
             break;
         }
         if status.is_none() {
-            let code = header.split(' ').nth(1).and_then(|code| code.parse().ok());
+            let code: Option<u16> = line.split(' ').nth(1).and_then(|code| code.parse().ok());
             status = Some(code.ok_or_else(bad)?);
-        } else if let Some(bytes) = header.strip_prefix("content-length:") {
-            length = bytes.trim().parse().map_err(|_| bad())?;
+        } else if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().map_err(|_| bad())?;
         }
     }
-    let mut answer = vec![0; length];
-    stream.read_exact(&mut answer)?;
-    status.ok_or_else(bad)
+    std::io::copy(&mut stream.take(length), &mut std::io::sink())?;
+    match status.ok_or_else(bad)? {
+        200 => Ok(()),
+        status => Err(std::io::Error::other(format!("a call was answered with {status}"))),
+    }
 }

@@ -159,7 +159,12 @@ impl Serving {
         let host: ControlHost = Box::new(move |control| {
             runtime.block_on(async {
                 let serving = tokio::spawn(serve(desk, listener, ended));
-                steer(control).await;
+                // A task like those of clients: the runtime looks for what comes from outside before it polls the root future again.
+                if let Err(error) = tokio::spawn(steer(control)).await
+                    && let Ok(panic) = error.try_into_panic()
+                {
+                    std::panic::resume_unwind(panic);
+                }
                 let _ = serving.await;
             });
         });
