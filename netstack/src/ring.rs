@@ -366,6 +366,8 @@ fn fetch_to_write<T>(place: &T) {
             std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
         }
     }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = place;
 }
 
 /// Places for values, addressed by position; a power of two of them.
