@@ -5,7 +5,7 @@
 //!
 //! - A priority entry reaches the consumer before any in-band entry at or behind its position.
 //! - When it does, everything before its position has been published: the consumer has taken it or can
-//!   [peek](Consumer::peek_until) at it. Nothing of the queue is moved or marked.
+//!   [peek](Consumer::peek_until) at it. Nothing of the queue is moved or marked; [references](Consumer::share) to the buffers outlive it.
 //! - The end is the last in-band entry, and a priority notice with its position comes before it, so that the
 //!   consumer can put something right before the end by itself. The ring keeps one producer.
 //! - Pushing never fails and never waits. The ring holds the lane's segments, as many overdraft buffers and the

@@ -70,7 +70,7 @@ impl Entry {
             self.tombstone.as_ref().map_or_else(|| tombstone.clone(), |t| t.join(tombstone));
         self.parts.retain(|part| part.version > joined.version);
         self.past.retain(|past| past.version > joined.version);
-        // A tombstone is held for long, and room for what it buried is twenty times its size.
+        // A tombstone is held for long, and room for what it buried is several times its size.
         self.parts.shrink_to_fit();
         self.past.shrink_to_fit();
         self.tombstone = Some(joined);
