@@ -23,6 +23,7 @@ mod restore;
 #[doc(hidden)]
 pub mod simulation;
 mod snapshot_io;
+mod spiller;
 mod starting;
 mod status;
 #[cfg(feature = "tracing")]

@@ -7,24 +7,22 @@ use std::sync::Arc;
 use super::clock::Clock;
 use super::control::ControlEvent;
 use super::control_queue::ControlSender;
-use super::in_flight::{IN_FLIGHT_EVENT, encode_event};
 use super::incremental::Increments;
-use crate::channel::capture::{CapturedChannel, CapturedSlot, Restores};
+use super::spiller::{Spiller, Written, write_channels};
+use crate::channel::capture::CapturedChannel;
 use crate::clock::{EpochMillis, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{AttemptId, ChannelIndex, CheckpointId, KeyGroup};
+use crate::id::{AttemptId, CheckpointId, KeyGroup};
 use crate::metrics::Counter;
 use crate::probe::{Fault, is_broken};
 use crate::record::key_group::KeyGroupRange;
-use crate::state::block::{BlockKind, BlockOrigin, BlockRef};
+use crate::state::block::{BlockKind, BlockOrigin};
 use crate::state::block_io::BlockWriter;
 use crate::state::manifest::{
-    ChannelMeta, ChannelSide, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind,
-    StatePart,
+    ChannelMeta, CheckpointMeta, FileMeta, INLINE_BYTES_MAX, StateData, StateKind, StatePart,
 };
 use crate::state::part::{Part, PartData, PartKind};
 use crate::state::snapshots::{End, SnapshotWriter, Snapshots, savepoint_folder};
-use crate::state::spill::SpillFile;
 use crate::state::spill_pool::SpillPool;
 use crate::task::{Report, ReportKind};
 
@@ -86,15 +84,44 @@ struct Open {
     data: Option<BlockWriter>,
     /// Blocks that later checkpoints may name too.
     shared: Option<BlockWriter>,
-    spill: Option<SpillFile>,
+    /// Whether it has a spill file.
+    is_spilling: bool,
     files: Vec<FileMeta>,
     next_file: u32,
 }
 
 impl Open {
+    /// Makes all files durable under their names, and tells how many bytes were spilled through a mapping.
+    fn close_files(
+        &mut self,
+        checkpoint: CheckpointId,
+        spiller: Option<&mut Spiller>,
+    ) -> Result<u64> {
+        let spilled = match (spiller, self.writer.spill_path(0)?) {
+            (Some(spiller), Some((path, _))) if self.is_spilling => {
+                Some(spiller.finish(checkpoint, path)?)
+            }
+            _ => None,
+        };
+        // The files of state meanwhile.
+        let closed: Result<Vec<FileMeta>> = [self.shared.take(), self.data.take()]
+            .into_iter()
+            .flatten()
+            .map(BlockWriter::close)
+            .collect();
+        let mut mapped_bytes = 0;
+        if let Some(spilled) = spilled {
+            let (file, mapped) = spilled.wait()?;
+            self.files.push(file);
+            mapped_bytes = mapped;
+        }
+        self.files.extend(closed?);
+        Ok(mapped_bytes)
+    }
+
     /// Gives it up, with its files.
     fn abort(self) -> Result<()> {
-        drop((self.data, self.shared, self.spill));
+        drop((self.data, self.shared));
         self.writer.abort()
     }
 }
@@ -105,8 +132,8 @@ pub(super) struct SnapshotIo {
     snapshots: Snapshots,
     control: ControlSender,
     open: BTreeMap<CheckpointId, Open>,
-    /// Spill files; none if the store is no directory.
-    spills: Option<SpillPool>,
+    /// Has the spill files; none if the store is no directory.
+    spiller: Option<Spiller>,
     mapped_bytes: Counter,
     /// Savepoints that are being written.
     savepoints: BTreeMap<CheckpointId, SavepointTarget>,
@@ -132,7 +159,7 @@ impl SnapshotIo {
             snapshots,
             control,
             open: BTreeMap::new(),
-            spills,
+            spiller: spills.map(Spiller::new),
             mapped_bytes,
             savepoints: BTreeMap::new(),
             increments: is_incremental.then(Increments::default),
@@ -147,7 +174,10 @@ impl SnapshotIo {
                 self.savepoints.insert(checkpoint, target);
                 return true;
             }
-            IoRequest::Store(report) => self.store(report),
+            IoRequest::Store(report) => match self.store(report) {
+                Some(event) => event,
+                None => return true,
+            },
             IoRequest::Finalize(meta) => {
                 let checkpoint = meta.id;
                 let result = self.finalize(*meta);
@@ -176,13 +206,14 @@ impl SnapshotIo {
         };
         self.control.send(event);
         // A checkpoint that is gone leaves its spill file to the next.
-        if let (true, Some(pool)) = (is_removal, &mut self.spills) {
-            pool.warm();
+        if let (true, Some(spiller)) = (is_removal, &mut self.spiller) {
+            spiller.warm();
         }
         true
     }
 
-    fn store(&mut self, report: Report) -> ControlEvent {
+    /// Writes a task's snapshot. The answer, unless the thread that spills gives it when it has written what was in flight.
+    fn store(&mut self, report: Report) -> Option<ControlEvent> {
         let Report { attempt, kind } = report;
         let ReportKind::Snapshot {
             checkpoint,
@@ -194,40 +225,57 @@ impl SnapshotIo {
         } = kind
         else {
             let cause = Error::new(ErrorKind::Internal, "a report that is no snapshot");
-            return ControlEvent::NotStored { attempt, checkpoint: CheckpointId(0), cause };
+            return Some(ControlEvent::NotStored { attempt, checkpoint: CheckpointId(0), cause });
         };
         let mut bytes = 0;
-        let mut persisted_bytes = 0;
-        let stored =
-            self.write_parts(attempt, checkpoint, parts, &mut bytes).and_then(|operators| {
-                let channels =
-                    self.write_channels(attempt, checkpoint, channels, &mut persisted_bytes)?;
-                Ok((operators, channels))
-            });
-        match stored {
-            Ok((operators, channels)) => ControlEvent::Stored(Box::new(StoredTask {
-                attempt,
-                checkpoint,
-                operators,
-                channels,
-                operators_finished,
-                ended_inputs,
-                persisted_bytes,
-                alignment: alignment.map(|report| report.alignment).unwrap_or_default(),
-                bytes,
-            })),
-            Err(cause) => {
-                // A half-written run makes its file useless.
-                if let Some(open) = self.open.get_mut(&checkpoint) {
-                    open.data = None;
-                    open.shared = None;
-                    open.spill = None;
-                }
-                if let Some(increments) = &mut self.increments {
-                    increments.forget(checkpoint);
-                }
+        let in_flight = self.write_channels(attempt, checkpoint, channels);
+        let operators = self.write_parts(attempt, checkpoint, parts, &mut bytes);
+        let has_failed = operators.is_err() || in_flight.is_err();
+        let answer = move |written: Result<Written>| match (operators, written) {
+            (Ok(operators), Ok((channels, persisted_bytes))) => {
+                ControlEvent::Stored(Box::new(StoredTask {
+                    attempt,
+                    checkpoint,
+                    operators,
+                    channels,
+                    operators_finished,
+                    ended_inputs,
+                    persisted_bytes,
+                    alignment: alignment.map(|report| report.alignment).unwrap_or_default(),
+                    bytes,
+                }))
+            }
+            (Err(cause), _) | (_, Err(cause)) => {
                 ControlEvent::NotStored { attempt, checkpoint, cause }
             }
+        };
+        let event = match in_flight.transpose() {
+            Some(written) => Some(answer(written)),
+            None => {
+                let control = self.control.clone();
+                let spiller = self.spiller.as_mut().expect("it was asked");
+                let asked = spiller.and_then(move |written| control.send(answer(written)));
+                asked.err().map(|cause| ControlEvent::NotStored { attempt, checkpoint, cause })
+            }
+        };
+        if has_failed {
+            self.forsake(checkpoint);
+        }
+        event
+    }
+
+    /// Gives up the files of a checkpoint that lacks a task: a half-written run makes its file useless.
+    fn forsake(&mut self, checkpoint: CheckpointId) {
+        if let Some(open) = self.open.get_mut(&checkpoint) {
+            open.data = None;
+            open.shared = None;
+            open.is_spilling = false;
+        }
+        if let Some(spiller) = &mut self.spiller {
+            spiller.discard(checkpoint);
+        }
+        if let Some(increments) = &mut self.increments {
+            increments.forget(checkpoint);
         }
     }
 
@@ -294,85 +342,29 @@ impl SnapshotIo {
         Ok(operators)
     }
 
-    /// Writes what was in flight: buffers into the checkpoint's spill file, or its data file if the store is no directory.
+    /// Has what was in flight written into the checkpoint's spill file, by a thread that is asked then what became of it; or writes
+    /// it into the data file if the store is no directory.
     fn write_channels(
         &mut self,
         attempt: AttemptId,
         checkpoint: CheckpointId,
         channels: Vec<CapturedChannel>,
-        bytes: &mut u64,
-    ) -> Result<Vec<ChannelMeta>> {
-        let mut metas = Vec::with_capacity(channels.len());
-        for (index, channel) in channels.into_iter().enumerate() {
-            let mut parts: Vec<(Restores, Vec<BlockRef>)> = Vec::new();
-            for (number, (restores, slot)) in channel.slots.iter().enumerate() {
-                let place = ChannelIndex(index as u32);
-                let mut origin = BlockOrigin::buffer(attempt.subtask, place, number as u64);
-                let run = match slot {
-                    CapturedSlot::Buffer { buffer, offset } => {
-                        let frames = &buffer.as_slice()[*offset..];
-                        *bytes += frames.len() as u64;
-                        self.spill(checkpoint, origin, frames)?
-                    }
-                    CapturedSlot::Copied(frames) => {
-                        *bytes += frames.len() as u64;
-                        self.spill(checkpoint, origin, frames)?
-                    }
-                    CapturedSlot::Event(event) => {
-                        // An event is told from a buffer by its place among operators.
-                        origin.operator = IN_FLIGHT_EVENT;
-                        self.spill(checkpoint, origin, &encode_event(event))?
-                    }
-                };
-                match parts.last_mut() {
-                    Some((of, runs)) if of == restores => runs.push(run),
-                    Some(_) | None => parts.push((*restores, vec![run])),
-                }
-            }
-            let mut meta = ChannelMeta {
-                gate: channel.edge as u32,
-                channel: channel.producer,
-                side: ChannelSide::Receiver,
-                restores: 0,
-                first: 0,
-                count: 0,
-                watermark: channel.watermark,
-                is_idle: channel.is_idle,
-                data: StateData::Inline(Vec::new()),
-            };
-            // Without anything in flight it still tells the watermark.
-            if parts.is_empty() {
-                metas.push(meta.clone());
-            }
-            for (restores, runs) in parts {
-                meta.restores = restores.0;
-                meta.first += meta.count;
-                meta.count = runs.len() as u64;
-                meta.data = StateData::Blocks(runs);
-                metas.push(meta.clone());
-            }
-        }
-        Ok(metas)
-    }
-
-    fn spill(
-        &mut self,
-        checkpoint: CheckpointId,
-        origin: BlockOrigin,
-        payload: &[u8],
-    ) -> Result<BlockRef> {
+    ) -> Result<Option<Written>> {
+        let subtask = attempt.subtask;
+        let is_empty = channels.iter().all(|channel| channel.slots.is_empty());
         self.open(checkpoint)?;
-        let Self { open, spills, .. } = self;
-        let (Some(open), Some(pool)) = (open.get_mut(&checkpoint), spills) else {
-            return self.data(checkpoint)?.write(origin, payload);
-        };
-        if open.spill.is_none() {
-            let Some((_, name)) = open.writer.spill_path(0)? else {
-                return self.data(checkpoint)?.write(origin, payload);
-            };
-            open.spill = Some(pool.begin(name)?);
+        if let (Some(open), Some(spiller), false) =
+            (self.open.get_mut(&checkpoint), &mut self.spiller, is_empty)
+            && let Some((_, name)) = open.writer.spill_path(0)?
+        {
+            open.is_spilling = true;
+            spiller.write(checkpoint, name, subtask, channels)?;
+            return Ok(None);
         }
-        open.spill.as_mut().expect("it was just begun").append(origin, payload)
+        write_channels(subtask, channels, |origin, payload, _| {
+            self.data(checkpoint)?.write(origin, payload)
+        })
+        .map(Some)
     }
 
     /// The file that blocks of a checkpoint go into.
@@ -408,7 +400,7 @@ impl SnapshotIo {
                 writer,
                 data: None,
                 shared: None,
-                spill: None,
+                is_spilling: false,
                 files: Vec::new(),
                 next_file: 0,
             };
@@ -422,32 +414,11 @@ impl SnapshotIo {
         let failed = |error: Error| (error, true);
         self.open(checkpoint).map_err(failed)?;
         let mut open = self.open.remove(&checkpoint).expect("it was just opened");
-        // Before the first file is synced: what the file system notes of it then goes with that one's journal.
-        if let Some(Err(error)) = open.spill.as_mut().map(SpillFile::cut) {
-            let _ = open.writer.abort();
-            return Err((error, true));
-        }
-        for data in [open.data.take(), open.shared.take()].into_iter().flatten() {
-            match data.close() {
-                Ok(file) => open.files.push(file),
-                Err(error) => {
-                    let _ = open.writer.abort();
-                    return Err((error, true));
-                }
-            }
-        }
-        if let (Some(spill), Some(pool)) = (open.spill.take(), &mut self.spills) {
-            self.mapped_bytes.add(spill.mapped_bytes());
-            let closed = open
-                .writer
-                .spill_path(0)
-                .and_then(|path| path.map(|(path, _)| pool.finish(spill, &path)).transpose());
-            match closed {
-                Ok(file) => open.files.extend(file),
-                Err(error) => {
-                    let _ = open.writer.abort();
-                    return Err((error, true));
-                }
+        match open.close_files(checkpoint, self.spiller.as_mut()) {
+            Ok(mapped_bytes) => self.mapped_bytes.add(mapped_bytes),
+            Err(error) => {
+                let _ = open.writer.abort();
+                return Err((error, true));
             }
         }
         if let Some(increments) = &self.increments {
@@ -488,6 +459,9 @@ impl SnapshotIo {
     fn discard(&mut self, checkpoint: CheckpointId) -> Result<()> {
         if let Some(increments) = &mut self.increments {
             increments.forget(checkpoint);
+        }
+        if let Some(spiller) = &mut self.spiller {
+            spiller.discard(checkpoint);
         }
         let was_savepoint = self.savepoints.remove(&checkpoint).is_some();
         match self.open.remove(&checkpoint) {

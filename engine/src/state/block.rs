@@ -252,6 +252,13 @@ impl BlockHead {
     }
 }
 
+/// How long the blocks of a run with a payload of `bytes` are, headers and padding included.
+pub(crate) fn run_bytes(bytes: usize) -> u64 {
+    let blocks = bytes.div_ceil(BLOCK_PAYLOAD_MAX).max(1);
+    // All payloads but the last are a multiple of 8 long.
+    (blocks * BLOCK_HEAD_BYTES + bytes + padding(bytes)) as u64
+}
+
 /// How many bytes are missing to a multiple of 8.
 fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % 8

@@ -193,15 +193,16 @@ impl SnapshotStore for DirectoryStore {
         let fd = rustix::fs::openat(&folder, name.file(), flags, FILE_MODE)
             .map_err(|e| Error::io(&path, "can't be made", e.into()))?;
         let file = DirectFile::new(fd.into());
-        let root = (!name.folder().is_empty()).then(|| self.root.clone());
-        Ok(Box::new(DirectoryWriter { file, folder, path, root }))
+        Ok(Box::new(DirectoryWriter { file, folder, path }))
     }
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), PutError> {
         let before = |error| PutError { error, may_be_in_place: false };
         let folder = self.made_folder(name.folder()).map_err(before)?;
         let temporary = temporary_of(name.file());
+        let is_at_top = name.folder().is_empty();
         self.put_temporary(&folder, name, bytes)
+            .and_then(|()| if is_at_top { Ok(()) } else { sync_folder(&self.root) })
             .and_then(|()| {
                 rustix::fs::renameat(&folder, &temporary, &folder, name.file())
                     .map_err(|e| Error::io(self.path(name), "can't be put in place", e.into()))
@@ -213,8 +214,7 @@ impl SnapshotStore for DirectoryStore {
         let in_place = |error| PutError { error, may_be_in_place: true };
         folder
             .sync_all()
-            .map_err(|e| in_place(Error::io(self.path(name), "can't be made durable", e)))?;
-        if name.folder().is_empty() { Ok(()) } else { sync_folder(&self.root).map_err(in_place) }
+            .map_err(|e| in_place(Error::io(self.path(name), "can't be made durable", e)))
     }
 
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
@@ -272,8 +272,6 @@ struct DirectoryWriter {
     file: DirectFile,
     folder: File,
     path: PathBuf,
-    /// Where the folder lies, unless that is the root.
-    root: Option<PathBuf>,
 }
 
 impl ObjectWriter for DirectoryWriter {
@@ -282,11 +280,10 @@ impl ObjectWriter for DirectoryWriter {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        let Self { file, folder, path, root } = *self;
+        let Self { file, folder, path } = *self;
         file.close()
             .and_then(|()| folder.sync_all())
-            .map_err(|e| Error::io(&path, "can't be made durable", e))?;
-        root.map_or(Ok(()), |root| sync_folder(&root))
+            .map_err(|e| Error::io(&path, "can't be made durable", e))
     }
 }
 

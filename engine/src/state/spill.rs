@@ -36,11 +36,14 @@ pub struct SpillFile {
     mapped_bytes: u64,
     written_bytes: u64,
     writeback: Writeback,
-    is_cut: bool,
     is_broken: bool,
 }
 
 /// The mapped front of a file. Invariant: `left <= populated <= granted`, and a mapped byte is touched from `left` to `populated` only.
+///
+/// Space is granted as far as it is known to be needed, to the page: what a file has too much is given back when it is cut, and a
+/// file system that tells the disk of freed blocks waits for it (bench `checkpoint`: a millisecond where it is mounted with
+/// `discard`).
 #[derive(Debug)]
 pub(crate) struct Segments {
     bytes_each: u64,
@@ -48,6 +51,8 @@ pub(crate) struct Segments {
     maps: Vec<MmapMut>,
     /// How far the file system has granted space since the file was begun.
     granted: u64,
+    /// How far space will be needed, as far as that is known.
+    expected: u64,
     /// How far pages were made present and writable since the file was begun.
     populated: u64,
     /// Up to where pages were taken out of the mapping since then: they are written.
@@ -96,9 +101,13 @@ impl SpillFile {
             mapped_bytes: 0,
             written_bytes: 0,
             writeback: Writeback::new(WRITEBACK_BYTES),
-            is_cut: false,
             is_broken: false,
         }
+    }
+
+    /// Buffers of `bytes` in all, with headers and padding, come next: the file system is asked once for all of them.
+    pub fn expect(&mut self, bytes: u64) {
+        self.spare.segments.expected = self.sum.bytes + bytes;
     }
 
     /// Appends one buffer, in several blocks if it is long, and names it.
@@ -146,29 +155,14 @@ impl SpillFile {
         self.spare.segments.is_supported = false;
     }
 
-    /// Nothing more is appended: cuts the file to its length and lets the disk begin with the rest.
-    ///
-    /// # Errors
-    /// `Io` with the path and what the system said; the file is of no use then.
-    pub(crate) fn cut(&mut self) -> Result<()> {
+    /// Cuts the file to its length and makes the contents durable.
+    pub(crate) fn close(mut self) -> Result<(FileMeta, Spare)> {
         self.check()?;
-        if self.is_cut {
-            return Ok(());
-        }
-        self.is_broken = true;
         let Spare { file, segments, name } = &mut self.spare;
         segments.leave(segments.populated);
         file.set_len(self.sum.bytes).map_err(|e| Error::io(&name.path, "can't be cut", e))?;
-        self.writeback.begin(file, self.sum.bytes);
-        (self.is_cut, self.is_broken) = (true, false);
-        Ok(())
-    }
-
-    /// Makes the contents durable.
-    pub(crate) fn close(mut self) -> Result<(FileMeta, Spare)> {
-        self.cut()?;
-        let synced = self.spare.file.sync_data();
-        synced.map_err(|e| Error::io(self.spare.path(), "can't be made durable", e))?;
+        let synced = file.sync_data();
+        synced.map_err(|e| Error::io(&name.path, "can't be made durable", e))?;
         let meta = FileMeta { name: self.name, bytes: self.sum.bytes, crc: self.sum.crc };
         Ok((meta, self.spare))
     }
@@ -209,28 +203,30 @@ impl Segments {
     /// None so far; each will have `bytes_each` bytes, which are whole pages.
     pub(crate) fn new(bytes_each: u64) -> Self {
         let is_supported = cfg!(target_os = "linux");
-        Self { bytes_each, maps: Vec::new(), granted: 0, populated: 0, left: 0, is_supported }
+        let maps = Vec::new();
+        Self { bytes_each, maps, granted: 0, expected: 0, populated: 0, left: 0, is_supported }
     }
 
     /// The same mappings for the next use of the file: what was cut off must be granted again.
     pub(crate) fn begin_again(&mut self) {
-        (self.granted, self.populated, self.left) = (0, 0, 0);
+        (self.granted, self.expected, self.populated, self.left) = (0, 0, 0, 0);
         self.is_supported = cfg!(target_os = "linux");
     }
 
-    /// Has the first `bytes` of a file that waits for its next use made present. It is done again then, which is quick if the
-    /// kernel has left them alone.
+    /// Has the first `bytes`, down to whole pages, of a file that waits for its next use made present, and gives back the others. It
+    /// is done again then, which is quick if the kernel has left them alone.
     pub(crate) fn warm(&mut self, file: &File, bytes: u64) {
         self.begin_again();
+        let bytes = bytes - bytes % page_bytes();
         // What goes wrong here goes wrong again where somebody waits for it.
-        let _ = self.prepare(file, bytes);
+        let _ = file.set_len(bytes).and_then(|()| self.prepare(file, bytes));
     }
 
     /// Makes every byte below `end` safe to touch; `false` if that isn't supported here.
     fn prepare(&mut self, file: &File, end: u64) -> io::Result<bool> {
         while self.is_supported && self.populated < end {
-            self.is_supported = if self.populated == self.granted {
-                self.grant(file)?
+            self.is_supported = if self.granted < end {
+                self.grant(file, end.max(self.expected).next_multiple_of(page_bytes()))?
             } else {
                 self.populate(end.next_multiple_of(POPULATE_BYTES).min(self.granted))?
             };
@@ -238,18 +234,18 @@ impl Segments {
         Ok(self.is_supported)
     }
 
-    /// Lets the file system set aside the next segment and maps it.
-    fn grant(&mut self, file: &File) -> io::Result<bool> {
-        match allocate(file, self.granted, self.bytes_each) {
+    /// Lets the file system set space aside up to `end`, and maps it.
+    fn grant(&mut self, file: &File, end: u64) -> io::Result<bool> {
+        match allocate(file, self.granted, end - self.granted) {
             Ok(true) => {}
-            // A disk that lacks a segment may have room for what there is to write: plain writes find out.
+            // A disk that lacks it may have room for what there is to write: plain writes find out.
             Err(e) if Errno::from_io_error(&e) == Some(Errno::NOSPC) => return Ok(false),
             outcome => return outcome,
         }
-        if self.maps.len() as u64 * self.bytes_each == self.granted {
+        while (self.maps.len() as u64) * self.bytes_each < end {
             let length = usize::try_from(self.bytes_each).expect("a segment fits into memory");
             let mut options = MmapOptions::new();
-            options.offset(self.granted).len(length);
+            options.offset(self.maps.len() as u64 * self.bytes_each).len(length);
             // SAFETY: only this process has the file open for writing, and no byte of the mapping is touched before
             // `prepare` has had the range granted and populated.
             let map = unsafe { options.map_mut(file) };
@@ -262,7 +258,7 @@ impl Segments {
                 Err(e) => return Err(e),
             }
         }
-        self.granted += self.bytes_each;
+        self.granted = end;
         Ok(true)
     }
 
@@ -312,6 +308,10 @@ impl Segments {
     fn locate(&self, offset: u64) -> (usize, usize) {
         ((offset / self.bytes_each) as usize, (offset % self.bytes_each) as usize)
     }
+}
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// Has the file system set space aside; `false` if it can't do that.

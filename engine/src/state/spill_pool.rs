@@ -33,7 +33,7 @@ pub struct SpillPool {
 
 impl SpillPool {
     /// Keeps at most `spare_count_max` files in `folder`, which exists and is on the file system of the checkpoints,
-    /// and grows each by `segment_bytes` at a time.
+    /// and maps each by `segment_bytes` at a time.
     pub fn new(folder: impl Into<PathBuf>, segment_bytes: u64, spare_count_max: usize) -> Self {
         Self {
             folder: folder.into(),
@@ -74,12 +74,13 @@ impl SpillPool {
         Ok(SpillFile::new(spare, name))
     }
 
-    /// Prepares the file that is taken next for as many bytes as the last one had. Takes some milliseconds that the next
-    /// checkpoint doesn't have to; to be called when nobody waits.
+    /// Prepares the file that is taken next for most of the bytes that the last one had: the next one may have a few less, and
+    /// what is too much has to be given back. Takes some milliseconds that the next checkpoint doesn't have to; to be called
+    /// when nobody waits.
     pub fn warm(&mut self) {
         if let Some(at) = self.free() {
             let Spare { file, segments, .. } = &mut self.spares[at];
-            segments.warm(file, self.last_bytes);
+            segments.warm(file, self.last_bytes - self.last_bytes / 32);
         }
     }
 

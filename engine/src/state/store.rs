@@ -3,7 +3,8 @@
 //! A store knows nothing of checkpoints; [`Snapshots`](super::snapshots::Snapshots) builds them from these few
 //! operations, so that a directory, memory and an object store behave alike. Invariants every store keeps:
 //! an object made by [`SnapshotStore::put`] is there whole and durable or not there; one made by
-//! [`SnapshotStore::create`] is durable once its writer was closed; nothing outside the store can be named.
+//! [`SnapshotStore::create`] is durable once its writer was closed and another object was put; nothing outside the
+//! store can be named.
 //! Called by `snapshots`, `verify` and by whoever writes blocks; safe to share between threads.
 
 use std::fmt;
@@ -36,7 +37,8 @@ pub trait SnapshotStore: fmt::Debug + Send + Sync {
     /// `Io` with the path, also if the object exists: nothing is ever overwritten this way.
     fn create(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>>;
 
-    /// Puts a small object in place at once and durably, replacing what was there.
+    /// Puts a small object in place at once and durably, replacing what was there. If it lies in a folder, the names of all folders
+    /// are durable before: what it says of objects that were closed is true whenever it is found.
     ///
     /// # Errors
     /// [`PutError`] tells whether the new object may be in place nevertheless.
@@ -81,7 +83,8 @@ pub trait ObjectWriter: fmt::Debug + Send {
     /// `Io` with the path; how much of `bytes` was written is unknown then.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes everything durable: contents, length and name.
+    /// Makes the contents, the length and the name in its folder durable; the folder's own name is as soon as something was
+    /// [`put`](SnapshotStore::put) into the store.
     ///
     /// # Errors
     /// `Io` with the path; nothing may rely on the object then.

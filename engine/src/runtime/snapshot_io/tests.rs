@@ -9,8 +9,9 @@ use tidegate_netstack::pool::{Pool, PoolOptions};
 
 use super::super::control_queue::{ControlReceiver, control_queue};
 use super::*;
+use crate::channel::capture::{CapturedSlot, Restores};
 use crate::id::{Attempt, SubtaskId, VertexId};
-use crate::state::block::BLOCK_HEAD_BYTES;
+use crate::state::block::{BLOCK_HEAD_BYTES, BlockRef};
 use crate::state::directory::DirectoryStore;
 use crate::state::manifest::{
     OperatorMeta, OperatorState, SnapshotKind, SubtaskMeta, SubtaskState, VertexMeta,
@@ -45,6 +46,12 @@ impl Rig {
         let options = PoolOptions { segment_bytes: 1024, segments: 64, emission_bytes_max: 0 };
         let pool = Pool::new(options, Waker::noop());
         Self { io, told, store, pool, state_bytes: 10, stored: BTreeMap::new() }
+    }
+
+    /// The next answer, which the thread that spills may be about to give.
+    fn answer(&self) -> ControlEvent {
+        let patience = std::time::Duration::from_secs(60);
+        self.told.recv(Some(patience)).expect("every request has an answer")
     }
 
     fn buffer(&mut self, byte: u8, bytes: usize) -> Buffer {
@@ -83,7 +90,7 @@ impl Rig {
     /// The same, and that it was stored.
     fn stored(&mut self, task: u32, checkpoint: u64, in_flight: usize) -> &StoredTask {
         self.store(task, checkpoint, in_flight);
-        let event = self.told.try_recv().expect("it answers at once");
+        let event = self.answer();
         let ControlEvent::Stored(stored) = event else { panic!("{event:?}") };
         assert_eq!((stored.attempt, stored.checkpoint.0), (attempt(task), checkpoint));
         let of = self.stored.entry(checkpoint).or_default();
@@ -94,7 +101,7 @@ impl Rig {
     /// Asks for the snapshot of a task that can't be stored; why not.
     fn refused(&mut self, task: u32, checkpoint: u64, in_flight: usize) -> Error {
         self.store(task, checkpoint, in_flight);
-        let event = self.told.try_recv().expect("it answers at once");
+        let event = self.answer();
         let ControlEvent::NotStored { attempt: of, checkpoint: id, cause } = event else {
             panic!("{event:?}")
         };
@@ -104,7 +111,7 @@ impl Rig {
 
     fn discard(&mut self, checkpoint: u64) {
         self.io.handle(IoRequest::Discard(CheckpointId(checkpoint)));
-        let event = self.told.try_recv().expect("it answers at once");
+        let event = self.answer();
         assert!(matches!(event, ControlEvent::Discarded { result: Ok(()), .. }), "{event:?}");
         self.stored.remove(&checkpoint);
     }
@@ -143,7 +150,7 @@ impl Rig {
             edges: Vec::new(),
         };
         self.io.handle(IoRequest::Finalize(Box::new(meta)));
-        let event = self.told.try_recv().expect("it answers at once");
+        let event = self.answer();
         assert!(matches!(event, ControlEvent::Finalized { result: Ok(_), .. }), "{event:?}");
         verify(&self.store, &format!("chk-{checkpoint}")).expect("all of it is sound");
     }
@@ -185,6 +192,24 @@ fn cw_01_giving_one_checkpoint_up_leaves_the_next_alone() {
     rig.stored(1, 43, 2);
     rig.complete(43);
     assert!(rig.pool.idle(), "the memory of both is back");
+}
+
+#[test]
+fn cw_01_all_that_is_said_of_a_checkpoint_comes_before_its_end() {
+    let (_folder, mut rig) = directory();
+    for checkpoint in 1..20 {
+        rig.store(0, checkpoint, 2);
+        rig.store(1, checkpoint, 2);
+        rig.io.handle(IoRequest::Discard(CheckpointId(checkpoint)));
+        let told: Vec<_> = std::iter::from_fn(|| rig.told.try_recv()).collect();
+        let [ControlEvent::Stored(first), ControlEvent::Stored(second), end] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!([first, second].map(|stored| stored.attempt), [attempt(0), attempt(1)]);
+        let is_end = matches!(end, ControlEvent::Discarded { result: Ok(()), .. });
+        assert!(is_end && !rig.exists(checkpoint), "{end:?}");
+    }
+    assert!(rig.pool.idle());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::error::{Error, ErrorKind};
-use crate::state::block::BLOCK_HEAD_BYTES;
+use crate::state::block::{BLOCK_HEAD_BYTES, BLOCK_PAYLOAD_MAX, run_bytes};
 use crate::state::directory::DirectoryStore;
 use crate::state::snapshots::SnapshotReader;
 use crate::state::spill::SpillFile;
@@ -116,6 +116,44 @@ fn a_file_of_several_writebacks_has_all_bytes_also_when_it_is_used_again() {
         pool.warm();
     }
     assert_eq!(pool.recycled_count(), 2);
+}
+
+#[test]
+fn a_file_has_no_page_more_than_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    if !can_preallocate(folder.path()) {
+        println!("SKIPPED: this file system can't preallocate");
+        return;
+    }
+    let page_bytes = rustix::param::page_size() as u64;
+    let lengths = [0, 1, 8, 32 << 10, BLOCK_PAYLOAD_MAX, BLOCK_PAYLOAD_MAX + 1, 3_000_001];
+    for is_expected in [false, true] {
+        let mut pool = pool(folder.path());
+        let mut spill = pool.begin("spill-0".into()).unwrap();
+        let spare = fs::read_dir(folder.path().join("spare")).unwrap().next().unwrap().unwrap();
+        let bytes_on_disk = || fs::metadata(spare.path()).unwrap().len();
+        let expected: u64 = lengths.iter().map(|bytes| run_bytes(*bytes)).sum();
+        if is_expected {
+            spill.expect(expected);
+        }
+        for (number, bytes) in lengths.into_iter().enumerate() {
+            let run = spill.append(buffer(number as u64), &noise(1, bytes)).unwrap();
+            assert_eq!(run.length, run_bytes(bytes), "a payload of {bytes}");
+            let known = if is_expected { expected } else { spill.bytes() };
+            assert_eq!(bytes_on_disk(), known.next_multiple_of(page_bytes));
+        }
+        let path = folder.path().join(format!("spill-{is_expected}"));
+        assert_eq!(pool.finish(spill, &path).unwrap().bytes, expected);
+        assert_eq!(bytes_on_disk(), expected);
+        // One that was longer gives back what the next one probably doesn't need.
+        let mut short = pool.begin("spill-1".into()).unwrap();
+        short.append(buffer(0), &noise(1, 500_000)).unwrap();
+        let short = pool.finish(short, &folder.path().join(format!("short-{is_expected}")));
+        fs::remove_file(&path).unwrap();
+        pool.warm();
+        let short = short.unwrap().bytes;
+        assert!((short * 15 / 16..=short).contains(&bytes_on_disk()), "{}", bytes_on_disk());
+    }
 }
 
 #[test]
