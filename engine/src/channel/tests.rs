@@ -90,6 +90,10 @@ fn os_01_an_overtaking_barrier_closes_the_open_buffer_and_comes_before_all_of_th
     assert_eq!(shown(&captured), ["[1]", "[2, 2]", "Idle", "[4, 4, 4, 4]"]);
     assert_eq!(captured.bytes, 1 + 2 + 4);
     assert_eq!(read_all(&mut channel), shown(&captured), "and all are read as usual");
+    channel.make_room();
+    let next = channel.begin_capture();
+    assert!(next.slots.is_empty() && next.slots.capacity() >= captured.slots.len());
+    assert_eq!(channel.begin_capture().slots.capacity(), 0, "it is for one capture");
 }
 
 #[test]

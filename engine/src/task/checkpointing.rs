@@ -163,7 +163,7 @@ impl Task {
     fn start_captures(&mut self, checkpoint: CheckpointId) {
         let channels = self
             .inputs
-            .iter()
+            .iter_mut()
             .map(|input| match input {
                 TaskInput::Source { .. } => None,
                 TaskInput::Channel { channel, .. } => Some(Capturing {
@@ -383,6 +383,11 @@ impl Task {
                 alignment: self.barriers.report().filter(|r| r.checkpoint == checkpoint),
             };
             self.report(kind, cx);
+            for input in &mut self.inputs {
+                if let TaskInput::Channel { channel, .. } = input {
+                    channel.make_room();
+                }
+            }
         }
         self.end_with(finish::Input::SnapshotOver { checkpoint }, cx)
     }
