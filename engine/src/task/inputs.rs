@@ -8,6 +8,10 @@ use crate::time::CombinedTime;
 
 /// One input.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "few, and most are channels, which are read record by record"
+)]
 pub enum TaskInput {
     /// A source, which is a head of its own.
     Source {
