@@ -250,7 +250,7 @@ impl Parts {
         steering.nursery.spawn_all(options.workers).map_err(no_thread)?;
         let io = std::thread::Builder::new()
             .name("tidegate-io".into())
-            .spawn(move || while requests.recv().is_ok_and(|request| io.handle(request)) {})
+            .spawn(move || io.serve(&requests))
             .map_err(no_thread)?;
         let is_hosted = host.is_some();
         let control = std::thread::Builder::new()

@@ -1,8 +1,9 @@
 //! The thread that writes snapshots: parts of tasks into blocks, manifests last; removes what nobody needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use super::clock::Clock;
 use super::control::ControlEvent;
@@ -25,6 +26,9 @@ use crate::state::part::{Part, PartData, PartKind};
 use crate::state::snapshots::{End, SnapshotWriter, Snapshots, savepoint_folder};
 use crate::state::spill_pool::SpillPool;
 use crate::task::{Report, ReportKind};
+
+/// What became of what was in flight towards a task; `None`: the thread that spills was asked to write it.
+type InFlight = Result<Option<Written>>;
 
 /// What the thread is asked.
 #[derive(Debug)]
@@ -166,15 +170,49 @@ impl SnapshotIo {
         }
     }
 
+    /// Does what is asked until the end.
+    pub(super) fn serve(&mut self, requests: &Receiver<IoRequest>) {
+        let mut waiting = VecDeque::new();
+        loop {
+            let next = waiting.pop_front().or_else(|| Some((requests.recv().ok()?, None)));
+            let Some(next) = next else { return };
+            waiting.push_front(next);
+            waiting.extend(requests.try_iter().map(|request| (request, None)));
+            self.begin_spilling(&mut waiting);
+            let (request, begun) = waiting.pop_front().expect("it was just put there");
+            if !self.carry_out(request, begun) {
+                return;
+            }
+        }
+    }
+
     /// Does what is asked. `false` at the end.
     pub(super) fn handle(&mut self, request: IoRequest) -> bool {
+        self.carry_out(request, None)
+    }
+
+    /// Has what is in flight towards all tasks whose reports wait written, while the state of the first is.
+    fn begin_spilling(&mut self, waiting: &mut VecDeque<(IoRequest, Option<InFlight>)>) {
+        for (request, begun) in waiting {
+            let IoRequest::Store(Report { attempt, kind }) = request else { return };
+            if let ReportKind::Snapshot { checkpoint, channels, .. } = kind
+                && self.spiller.is_some()
+                && begun.is_none()
+            {
+                let channels = std::mem::take(channels);
+                *begun = Some(self.write_channels(*attempt, *checkpoint, channels));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: IoRequest, begun: Option<InFlight>) -> bool {
         let is_removal = matches!(request, IoRequest::Discard(_));
         let event = match request {
             IoRequest::Savepoint(checkpoint, target) => {
                 self.savepoints.insert(checkpoint, target);
                 return true;
             }
-            IoRequest::Store(report) => match self.store(report) {
+            IoRequest::Store(report) => match self.store(report, begun) {
                 Some(event) => event,
                 None => return true,
             },
@@ -213,7 +251,7 @@ impl SnapshotIo {
     }
 
     /// Writes a task's snapshot. The answer, unless the thread that spills gives it when it has written what was in flight.
-    fn store(&mut self, report: Report) -> Option<ControlEvent> {
+    fn store(&mut self, report: Report, begun: Option<InFlight>) -> Option<ControlEvent> {
         let Report { attempt, kind } = report;
         let ReportKind::Snapshot {
             checkpoint,
@@ -228,7 +266,7 @@ impl SnapshotIo {
             return Some(ControlEvent::NotStored { attempt, checkpoint: CheckpointId(0), cause });
         };
         let mut bytes = 0;
-        let in_flight = self.write_channels(attempt, checkpoint, channels);
+        let in_flight = begun.unwrap_or_else(|| self.write_channels(attempt, checkpoint, channels));
         let operators = self.write_parts(attempt, checkpoint, parts, &mut bytes);
         let has_failed = operators.is_err() || in_flight.is_err();
         let answer = move |written: Result<Written>| match (operators, written) {
@@ -342,14 +380,13 @@ impl SnapshotIo {
         Ok(operators)
     }
 
-    /// Has what was in flight written into the checkpoint's spill file, by a thread that is asked then what became of it; or writes
-    /// it into the data file if the store is no directory.
+    /// Has what was in flight written into the checkpoint's spill file, or writes it into the data file if the store is no directory.
     fn write_channels(
         &mut self,
         attempt: AttemptId,
         checkpoint: CheckpointId,
         channels: Vec<CapturedChannel>,
-    ) -> Result<Option<Written>> {
+    ) -> InFlight {
         let subtask = attempt.subtask;
         let is_empty = channels.iter().all(|channel| channel.slots.is_empty());
         self.open(checkpoint)?;

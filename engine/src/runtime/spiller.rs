@@ -6,7 +6,7 @@
 //! whatever was said of the checkpoint's tasks has been said by then.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -43,8 +43,8 @@ type Order = Box<dyn FnOnce(&mut Spills) + Send>;
 struct Spills {
     pool: SpillPool,
     open: BTreeMap<CheckpointId, SpillFile>,
-    /// What was written last, until somebody wants to know.
-    written: Option<Result<Written>>,
+    /// What became of each write, until somebody wants to know.
+    written: VecDeque<Result<Written>>,
 }
 
 /// What the thread will say.
@@ -63,7 +63,11 @@ pub(super) type Written = (Vec<ChannelMeta>, u64);
 
 impl Spiller {
     pub(super) fn new(pool: SpillPool) -> Self {
-        Self(State::Waiting(Box::new(Spills { pool, open: BTreeMap::new(), written: None })))
+        Self(State::Waiting(Box::new(Spills {
+            pool,
+            open: BTreeMap::new(),
+            written: VecDeque::new(),
+        })))
     }
 
     /// Writes what was in flight towards `subtask` into the checkpoint's spill file, which the manifest will call `name`.
@@ -75,16 +79,17 @@ impl Spiller {
         channels: Vec<CapturedChannel>,
     ) -> Result<()> {
         self.tell(move |spills| {
-            spills.written = Some(spills.write(checkpoint, name, subtask, channels));
+            let written = spills.write(checkpoint, name, subtask, channels);
+            spills.written.push_back(written);
         })
     }
 
-    /// Has `then` called on the thread with what became of the last [`Self::write`].
+    /// Has `then` called on the thread with what became of a [`Self::write`]: of the first that nobody has asked for.
     pub(super) fn and_then(
         &mut self,
         then: impl FnOnce(Result<Written>) + Send + 'static,
     ) -> Result<()> {
-        self.tell(|spills| then(spills.written.take().unwrap_or_else(|| Err(gone()))))
+        self.tell(|spills| then(spills.written.pop_front().unwrap_or_else(|| Err(gone()))))
     }
 
     /// Makes the checkpoint's spill file durable at `path`: what it is and how many of its bytes went through the mapping.
