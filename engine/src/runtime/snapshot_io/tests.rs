@@ -61,8 +61,14 @@ impl Rig {
         builder.seal(0).expect("it isn't empty")
     }
 
-    /// Asks for the snapshot of a task: its state, and `in_flight` buffers of 1000 bytes on one channel.
+    /// Asks for the snapshot of a task.
     fn store(&mut self, task: u32, checkpoint: u64, in_flight: usize) {
+        let request = self.request(task, checkpoint, in_flight);
+        self.io.handle(request);
+    }
+
+    /// The snapshot of a task: its state, and `in_flight` buffers of 1000 bytes on one channel.
+    fn request(&mut self, task: u32, checkpoint: u64, in_flight: usize) -> IoRequest {
         let mut channel = CapturedChannel::new(0, 0);
         for number in 0..in_flight {
             let buffer = self.buffer(number as u8, 1000);
@@ -74,7 +80,7 @@ impl Rig {
             name: "l".into(),
             data: PartData::Inline(vec![task as u8; self.state_bytes]),
         };
-        self.io.handle(IoRequest::Store(Report {
+        IoRequest::Store(Report {
             attempt: attempt(task),
             kind: ReportKind::Snapshot {
                 checkpoint: CheckpointId(checkpoint),
@@ -84,7 +90,7 @@ impl Rig {
                 ended_inputs: Vec::new(),
                 alignment: None,
             },
-        }));
+        })
     }
 
     /// The same, and that it was stored.
@@ -209,6 +215,49 @@ fn cw_01_all_that_is_said_of_a_checkpoint_comes_before_its_end() {
         let is_end = matches!(end, ControlEvent::Discarded { result: Ok(()), .. });
         assert!(is_end && !rig.exists(checkpoint), "{end:?}");
     }
+    assert!(rig.pool.idle());
+}
+
+#[test]
+fn cw_01_requests_that_wait_together_are_each_answered_in_turn() {
+    let (folder, mut rig) = directory();
+    let dir = folder.path().join("savepoints");
+    let target = SavepointTarget { dir: dir.clone(), stops: false };
+    // More than goes into a manifest: there will be files.
+    rig.state_bytes = 100_000;
+    let (ask, requests) = std::sync::mpsc::channel();
+    for request in [
+        rig.request(0, 1, 3),
+        rig.request(1, 1, 2),
+        rig.request(0, 2, 1),
+        // Nothing of it may be begun before it is known to be one.
+        IoRequest::Savepoint(CheckpointId(3), target),
+        rig.request(0, 3, 0),
+        IoRequest::Discard(CheckpointId(2)),
+        rig.request(1, 3, 0),
+        IoRequest::Shutdown,
+    ] {
+        ask.send(request).expect("it is about to be read");
+    }
+    rig.io.serve(&requests);
+    let told = std::iter::from_fn(|| rig.told.try_recv());
+    let told: Vec<_> = told
+        .map(|event| match event {
+            ControlEvent::Stored(stored) => {
+                let of = (stored.attempt.subtask.index, stored.checkpoint.0);
+                rig.stored.entry(of.1).or_default().push(*stored);
+                of
+            }
+            ControlEvent::Discarded { checkpoint, result: Ok(()) } => (9, checkpoint.0),
+            event => panic!("{event:?}"),
+        })
+        .collect();
+    let at = |what| told.iter().position(|told| *told == what).expect("each has an answer");
+    assert_eq!(told.len(), 6, "{told:?}");
+    assert!(at((0, 1)) < at((1, 1)) && at((1, 1)) < at((0, 2)) && at((0, 2)) < at((9, 2)));
+    assert!(at((0, 3)) < at((1, 3)) && !rig.exists(2) && !rig.exists(3));
+    assert!(dir.join(savepoint_folder(CheckpointId(3))).exists());
+    rig.complete(1);
     assert!(rig.pool.idle());
 }
 
