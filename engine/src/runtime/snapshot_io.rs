@@ -152,7 +152,7 @@ impl SnapshotIo {
         mapped_bytes: Counter,
         is_incremental: bool,
     ) -> Self {
-        /// What a spill file grows by.
+        /// What a spill file is mapped by.
         const SEGMENT_BYTES: u64 = 16 << 20;
         /// Warm files that are kept for the next checkpoints.
         const SPARES: usize = 4;
@@ -173,15 +173,15 @@ impl SnapshotIo {
     /// Does what is asked until the end.
     pub(super) fn serve(&mut self, requests: &Receiver<IoRequest>) {
         let mut waiting = VecDeque::new();
-        loop {
-            let next = waiting.pop_front().or_else(|| Some((requests.recv().ok()?, None)));
-            let Some(next) = next else { return };
-            waiting.push_front(next);
-            waiting.extend(requests.try_iter().map(|request| (request, None)));
-            self.begin_spilling(&mut waiting);
-            let (request, begun) = waiting.pop_front().expect("it was just put there");
-            if !self.carry_out(request, begun) {
-                return;
+        while let Ok(request) = requests.recv() {
+            waiting.push_back((request, None));
+            loop {
+                waiting.extend(requests.try_iter().map(|request| (request, None)));
+                self.begin_spilling(&mut waiting);
+                let Some((request, begun)) = waiting.pop_front() else { break };
+                if !self.carry_out(request, begun) {
+                    return;
+                }
             }
         }
     }

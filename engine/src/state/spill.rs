@@ -1,12 +1,12 @@
 //! A file for buffers in flight, written through a mapping where that is safe.
 //!
 //! A store into a mapped page that the file system can't back is SIGBUS and kills the host process. So a page is
-//! touched only after both: `fallocate` has granted its segment, and `MADV_POPULATE_WRITE` has made it present and
+//! touched only after both: `fallocate` has granted its place, and `MADV_POPULATE_WRITE` has made it present and
 //! writable, which reports a full or broken disk as an error where a store would be a signal. Where either isn't
 //! supported, the rest of the file is written by plain writes; both may mix in one file. Nobody else writes a file
 //! while it is a [`SpillFile`]: it has mode 0600 and lies among the spare files until it is finished.
 //!
-//! One for each process and checkpoint, on the snapshot I/O thread; made and finished by
+//! One for each process and checkpoint, on the thread that spills; made and finished by
 //! [`SpillPool`](super::spill_pool::SpillPool), which keeps files and mappings warm from one checkpoint to the next.
 
 #![expect(unsafe_code, reason = "a mapping is memory that the compiler knows nothing of")]

@@ -3,7 +3,7 @@
 //! A spill file lies among the spare files for as long as the pool knows it. Finishing one gives it a second name
 //! in the checkpoint's folder. When the checkpoint is removed that name goes, the link count tells it, and the file
 //! is free to be written again: nobody has to be told, and a file that a checkpoint has is never written. Where
-//! links aren't supported the file is moved and not used again. Owned by the snapshot I/O thread.
+//! links aren't supported the file is moved and not used again. Owned by the thread that spills.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
